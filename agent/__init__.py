@@ -1,0 +1,58 @@
+"""Rejoinder: a real-time voice agent you can call.
+
+The public face: what a hook or an engine needs to import.
+"""
+
+from __future__ import annotations
+
+from agent.asr.protocol import EngineInfo, Hypothesis, Recognizer, RecognizerStream, Word
+from agent.errors import RejoinderError
+from agent.nlu.hook import (
+    Action,
+    Dtmf,
+    Hangup,
+    HistoryItem,
+    Interrupted,
+    Listen,
+    Nlu,
+    Play,
+    Reply,
+    Send,
+    Session,
+    SwitchLanguage,
+    SwitchVoice,
+    Transfer,
+    Turn,
+)
+from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+
+__all__ = [
+    "Action",
+    "Dtmf",
+    "EngineInfo",
+    "Hangup",
+    "HistoryItem",
+    "Hypothesis",
+    "Interrupted",
+    "Listen",
+    "Nlu",
+    "Play",
+    "Recognizer",
+    "RecognizerStream",
+    "RejoinderError",
+    "Reply",
+    "Send",
+    "Session",
+    "Speech",
+    "Style",
+    "SwitchLanguage",
+    "SwitchVoice",
+    "Synthesizer",
+    "Transfer",
+    "Turn",
+    "Voice",
+    "Word",
+    "__version__",
+]
+
+__version__ = "0.1.0"

@@ -1,0 +1,273 @@
+"""One typed settings tree: defaults, then `rejoinder.toml`, then the environment (`REJOINDER_SERVER__PORT=8081`).
+
+Secrets come only from the environment. A wrong value raises ConfigError, naming the setting and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from agent.errors import ConfigError
+
+__all__ = [
+    "AsrSettings",
+    "AuthSettings",
+    "ConversationSettings",
+    "ListeningSettings",
+    "MediaSettings",
+    "ModelSettings",
+    "NluSettings",
+    "PhraseSettings",
+    "ServerSettings",
+    "Settings",
+    "TtsSettings",
+    "load_settings",
+]
+
+DEFAULT_FILE = Path("rejoinder.toml")
+
+
+def default_cache_dir() -> Path:
+    """Where models and cached speech live: `$XDG_CACHE_HOME/rejoinder`, else `~/.cache/rejoinder`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rejoinder"
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class ServerSettings(_Group):
+    """The HTTP door."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    origins: tuple[str, ...] = ()
+    """Origins (`https://shop.example`) allowed beside our own page. `*` is refused: name them."""
+    max_calls: int = Field(40, ge=1)
+    """Above this a new call is answered 503 with Retry-After."""
+    max_body_bytes: int = Field(256 * 1024, ge=1024)
+    """Largest request body; an SDP offer is about 10 KB."""
+    rate_per_minute: int = Field(120, ge=1)
+    """Requests a client address may make to /v1 in a minute."""
+    trust_proxy: bool = False
+    """Take the client's address from the last X-Forwarded-For entry; only behind a proxy that sets it."""
+    drain_s: float = Field(10.0, ge=0)
+    """How long live calls may finish after SIGTERM."""
+
+
+class AuthSettings(_Group):
+    """Tokens: JWT, signed with a shared secret (HS256) or checked with a public key (RS256)."""
+
+    algorithm: Literal["HS256", "RS256"] = "HS256"
+    secret: SecretStr | None = None
+    """HS256 secret, at least 32 bytes: `REJOINDER_AUTH__SECRET`."""
+    public_key_file: Path | None = None
+    private_key_file: Path | None = None
+    """Only needed to mint tokens (`rejoinder token`)."""
+    audience: str = "rejoinder"
+    token_ttl_s: int = Field(3600, ge=10, le=30 * 86400)
+    leeway_s: int = Field(5, ge=0, le=60)
+
+
+class MediaSettings(_Group):
+    """The audio path."""
+
+    opus_bitrate: int = Field(32_000, ge=6_000, le=128_000)
+    opus_complexity: int = Field(5, ge=0, le=10)
+    expected_loss_pct: int = Field(5, ge=0, le=50)
+    """What the encoder's in-band FEC prepares for."""
+    stun_servers: tuple[str, ...] = ()
+    """None are contacted unless named."""
+    turn_server: str | None = None
+    turn_username: str | None = None
+    turn_password: SecretStr | None = None
+    jitter_min_ms: int = Field(20, ge=20, le=200)
+    jitter_start_ms: int = Field(40, ge=20, le=200)
+    jitter_max_ms: int = Field(120, ge=20, le=400)
+    rtp_silence_s: float = Field(2.0, gt=0)
+    """No RTP for this long is reported; consent failure ends the call."""
+    consent_interval_s: float = Field(1.0, gt=0)
+    consent_failures: int = Field(4, ge=1)
+
+
+class ListeningSettings(_Group):
+    """When the caller is speaking, and when they are done."""
+
+    start_probability: float = Field(0.5, gt=0, lt=1)
+    stop_probability: float = Field(0.35, gt=0, lt=1)
+    start_ms: int = Field(64, ge=20, le=1000)
+    """Speech this long opens a segment."""
+    stop_ms: int = Field(192, ge=60, le=2000)
+    """Silence this long closes a segment (not yet the turn)."""
+    preroll_ms: int = Field(300, ge=0, le=1000)
+    """Audio before the detected start that the recogniser gets too."""
+    endpoint_silence_ms: int = Field(500, ge=100, le=5000)
+    """Silence this long ends the turn."""
+    min_segment_ms: int = Field(250, ge=0, le=2000)
+    """Shorter segments are noise; recognisers invent words on them."""
+    max_segment_s: float = Field(20.0, ge=2, le=30)
+    """A longer segment is cut here and read on in a new one."""
+
+
+class ConversationSettings(_Group):
+    """Timing defaults; the reason for each is in docs/architecture.md."""
+
+    greet: bool = True
+    barge_in: bool = True
+    barge_in_ms: int = Field(120, ge=0, le=2000)
+    """Caller's speech this long during playout stops the agent."""
+    filler_after_s: float = Field(0.7, ge=0)
+    """Zero turns fillers off."""
+    hold_after_s: float = Field(4.0, gt=0)
+    apologise_after_s: float = Field(10.0, gt=0)
+    max_call_s: float = Field(3600.0, gt=0)
+    max_reply_chars: int = Field(20_000, ge=100)
+    idle_s: float = Field(600.0, gt=0)
+    """No speech, typing or key for this long ends the call."""
+
+
+class PhraseSettings(_Group):
+    """Phrases synthesised at start-up, so that a dead engine still speaks."""
+
+    filler: str = "One moment, please."
+    hold: str = "I'm still looking into that. Please stay on the line."
+    apology: str = "I'm sorry, something went wrong on my side. Could you say that again?"
+    goodbye: str = "Thank you for calling. Goodbye."
+
+
+class AsrSettings(_Group):
+    engine: Literal["moonshine", "whisper"] = "moonshine"
+    language: str = "en"
+    threads: int = Field(0, ge=0, le=64)
+    """Worker threads; 0 means one a core."""
+    partial_every_ms: int = Field(320, ge=100, le=2000)
+
+
+class TtsSettings(_Group):
+    engine: Literal["hibari", "kokoro", "espeak", "flite"] = "hibari"
+    voice: str = "heart"
+    language: str = "en"
+    rate: float = Field(1.0, ge=0.5, le=2.0)
+    fallback: Literal["espeak", "flite", "auto", "none"] = "auto"
+    """The last-resort voice when the engine fails."""
+
+
+class ModelSettings(_Group):
+    cache_dir: Path = Field(default_factory=default_cache_dir)
+    offline_dir: Path | None = None
+    """A folder that already holds the model files; nothing is downloaded then."""
+
+
+class NluSettings(_Group):
+    """Which hook answers. `kind` picks the adapter; `target` is its subject."""
+
+    kind: Literal["function", "echo", "rules", "http", "openai_chat"] = "rules"
+    target: str = ""
+    """function: `package.module:object`; rules: a YAML file (empty: the shop example); http, openai_chat: a URL."""
+    api_key: SecretStr | None = None
+    """For http and openai_chat: `REJOINDER_NLU__API_KEY`."""
+    model: str = ""
+    system_prompt: str = ""
+    timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for the remote end's next piece."""
+    max_reply_chars: int = Field(20_000, ge=100)
+
+
+class Settings(BaseSettings):
+    """The whole tree."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="REJOINDER_", env_nested_delimiter="__", extra="forbid", validate_default=True
+    )
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
+    media: MediaSettings = Field(default_factory=MediaSettings)
+    listening: ListeningSettings = Field(default_factory=ListeningSettings)
+    conversation: ConversationSettings = Field(default_factory=ConversationSettings)
+    phrases: PhraseSettings = Field(default_factory=PhraseSettings)
+    asr: AsrSettings = Field(default_factory=AsrSettings)
+    tts: TtsSettings = Field(default_factory=TtsSettings)
+    models: ModelSettings = Field(default_factory=ModelSettings)
+    nlu: NluSettings = Field(default_factory=NluSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `init` carries what the file said, so the environment must win over it.
+        return env_settings, init_settings
+
+
+def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
+    """Read settings.
+
+    Args:
+        file: a TOML file; None takes `rejoinder.toml` of the working directory if it is there.
+        overrides: nested mapping that wins over everything (command-line flags).
+
+    Raises:
+        ConfigError: the file cannot be read, or a setting is unknown or has a wrong value.
+    """
+    values: dict[str, Any] = {}
+    source = file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    if source is not None:
+        try:
+            values = tomllib.loads(source.read_text(encoding="utf-8"))
+        except OSError as exc:
+            raise ConfigError(f"cannot read {source}: {exc.strerror}") from exc
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"{source} is not valid TOML: {exc}") from exc
+        for path in SECRETS:
+            node: Any = values
+            for key in path[:-1]:
+                node = node.get(key, {}) if isinstance(node, dict) else {}
+            if isinstance(node, dict) and path[-1] in node:
+                env = "REJOINDER_" + "__".join(path).upper()
+                raise ConfigError(f"{source}: {'.'.join(path)} is a secret; set {env} in the environment instead")
+    try:
+        settings = Settings(**values)
+        if overrides:
+            merged = _merge(settings.model_dump(), overrides)
+            settings = Settings.model_validate(merged)
+    except ValidationError as exc:
+        raise ConfigError(_explain(exc, source)) from exc
+    return settings
+
+
+SECRETS = (
+    ("auth", "secret"),
+    ("media", "turn_password"),
+    ("nlu", "api_key"),
+)
+
+
+def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in extra.items():
+        out[key] = _merge(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value
+    return out
+
+
+def _explain(exc: ValidationError, source: Path | None) -> str:
+    parts = []
+    for error in exc.errors(include_url=False, include_input=False):
+        where = ".".join(str(part) for part in error["loc"])
+        what = "unknown setting" if error["type"] == "extra_forbidden" else error["msg"]
+        parts.append(f"{where}: {what}")
+    return f"settings ({source or 'environment'}): " + "; ".join(parts)

@@ -1,0 +1,181 @@
+"""What a call tells the outside while it happens. Frozen facts; the signaling side translates them for its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = [
+    "AgentText",
+    "CallEnded",
+    "CallEvent",
+    "CallFault",
+    "ClientData",
+    "DtmfPressed",
+    "FloorChanged",
+    "Observer",
+    "OutputCleared",
+    "PlayoutStarted",
+    "PlayoutStopped",
+    "ReplyFinished",
+    "ReplyStarted",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TransferRequested",
+    "TurnTimings",
+    "UserTranscript",
+]
+
+Floor = Literal["caller", "agent", "thinking", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The caller began to speak. `audio_ms` counts from the start of the call, by samples received."""
+
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    item_id: str
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserTranscript:
+    """What the caller said. Partials carry the whole stable text so far; `final` comes once an item."""
+
+    item_id: str
+    text: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """The hook was asked and a reply has begun."""
+
+    response_id: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentText:
+    """A clause of the reply was handed to playout."""
+
+    response_id: str
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutStarted:
+    """The first sample of a reply has left."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutStopped:
+    """Nothing of the reply is left to play."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFinished:
+    """The reply is over. `heard` is what left the playout; for a cut reply `unheard` is the rest."""
+
+    response_id: str
+    item_id: str
+    status: Literal["completed", "cancelled", "failed"]
+    heard: str
+    unheard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCleared:
+    """Audio already sent to the client but not yet played there must be dropped (barge-in)."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FloorChanged:
+    """Who has the floor."""
+
+    floor: Floor
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTimings:
+    """Where the time of one answer went, in milliseconds; None where a part did not take place.
+
+    `response_ms` runs from the last sample the caller spoke to the first audible sample that left.
+    """
+
+    response_id: str
+    endpoint_ms: float | None
+    asr_final_ms: float | None
+    nlu_first_ms: float | None
+    tts_first_ms: float | None
+    playout_ms: float | None
+    response_ms: float | None
+    cache: Literal["hit", "predicted", "miss"] = "miss"
+
+
+@dataclass(frozen=True, slots=True)
+class DtmfPressed:
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientData:
+    """The hook's `Send`."""
+
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRequested:
+    """The hook's `Transfer`; the channel carries it out (SIP REFER) or tells the client where to go."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """Something failed and the call lives on. `part` is asr, nlu, tts or media."""
+
+    part: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    reason: str
+
+
+CallEvent = (
+    SpeechStarted
+    | SpeechStopped
+    | UserTranscript
+    | ReplyStarted
+    | AgentText
+    | PlayoutStarted
+    | PlayoutStopped
+    | ReplyFinished
+    | OutputCleared
+    | FloorChanged
+    | TurnTimings
+    | DtmfPressed
+    | ClientData
+    | TransferRequested
+    | CallFault
+    | CallEnded
+)
+
+Observer = Callable[[CallEvent], None]
+"""Called on the event loop, in order; must return at once and must not raise."""

@@ -1,0 +1,57 @@
+"""What a speech synthesiser is to the rest of Rejoinder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.asr.protocol import EngineInfo, Word
+
+__all__ = ["Speech", "Style", "Synthesizer", "Voice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A voice by name and language."""
+
+    name: str = "heart"
+    language: str = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How to speak. `rate` 1.0 is the voice's own pace."""
+
+    rate: float = 1.0
+    instruction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """A piece of synthesised speech: int16 [n] mono at the engine's sample rate.
+
+    `words` are timed from the start of the `stream()` call's audio, and name words of the text given to it.
+    """
+
+    pcm: npt.NDArray[np.int16]
+    words: tuple[Word, ...] = field(default=())
+
+
+class Synthesizer(Protocol):
+    """A synthesiser that many calls share. One per voice shard."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        """Speak one clause, yielding pieces as they exist. Closing the iterator cancels the work.
+
+        Raises EngineError, UnsupportedVoice, UnsupportedLanguage.
+        """
+        ...
+
+    async def close(self) -> None: ...
