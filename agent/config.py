@@ -200,6 +200,8 @@ class Settings(BaseSettings):
     tts: TtsSettings = Field(default_factory=TtsSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     nlu: NluSettings = Field(default_factory=NluSettings)
+    clips: dict[str, Path] = Field(default_factory=dict)
+    """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
     @classmethod
     def settings_customise_sources(

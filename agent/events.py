@@ -13,6 +13,7 @@ __all__ = [
     "CallFault",
     "ClientData",
     "DtmfPressed",
+    "Floor",
     "FloorChanged",
     "Observer",
     "OutputCleared",
@@ -20,6 +21,7 @@ __all__ = [
     "PlayoutStopped",
     "ReplyFinished",
     "ReplyStarted",
+    "ReplyStatus",
     "SpeechStarted",
     "SpeechStopped",
     "TransferRequested",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 Floor = Literal["caller", "agent", "thinking", "nobody"]
+ReplyStatus = Literal["completed", "cancelled", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class ReplyFinished:
 
     response_id: str
     item_id: str
-    status: Literal["completed", "cancelled", "failed"]
+    status: ReplyStatus
     heard: str
     unheard: str = ""
 

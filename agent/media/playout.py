@@ -39,6 +39,9 @@ class Playout:
         self._pieces: deque[Pcm] = deque()
         self._queued = 0
         self._ended = True
+        self._paused = False
+        self._fade_out = False
+        self._fade_in = False
 
     @property
     def queued_samples(self) -> int:
@@ -74,6 +77,23 @@ class Playout:
         """No more belongs to this utterance: a last part shorter than a frame may go out padded with silence."""
         self._ended = True
 
+    @property
+    def paused(self) -> bool:
+        """True between `pause()` and `resume()` or `clear()`."""
+        return self._paused
+
+    def pause(self) -> None:
+        """Fade out over the next frame and then read as silence; nothing is lost, the position stays."""
+        if not self._paused:
+            self._paused = True
+            self._fade_out = True
+
+    def resume(self) -> None:
+        """Go on with the frame that `pause()` faded out."""
+        if self._paused:
+            self._fade_in = not self._fade_out
+            self._paused = self._fade_out = False
+
     def read(self) -> Pcm | None:
         """The next 20 ms frame, int16 [frame_samples], or None for silence.
 
@@ -81,30 +101,56 @@ class Playout:
         """
         if self._queued == 0 or (self._queued < self.frame_samples and not self._ended):
             return None
-        frame = np.zeros(self.frame_samples, np.int16)
-        filled = 0
-        while filled < self.frame_samples and self._pieces:
-            piece = self._pieces[0]
-            take = min(len(piece), self.frame_samples - filled)
-            frame[filled : filled + take] = piece[:take]
-            if take == len(piece):
-                self._pieces.popleft()
-            else:
-                self._pieces[0] = piece[take:]
-            filled += take
-        self._queued -= filled
-        self.position += filled
+        if self._paused:
+            if not self._fade_out:
+                return None
+            self._fade_out = False
+            return _faded(self._head(self.frame_samples), 1.0, 0.0)
+        frame = self._head(self.frame_samples)
+        self._drop(min(self._queued, self.frame_samples))
+        if self._fade_in:
+            self._fade_in = False
+            return _faded(frame, 0.0, 1.0)
         return frame
 
     def clear(self) -> int:
-        """Drop all that is unread but a short fade-out; returns the position reached when that fade has been read."""
-        keep = min(self._queued, self.sample_rate_hz * FADE_MS // 1000)
-        if keep:
-            tail = np.concatenate(list(self._pieces))[:keep] if len(self._pieces) > 1 else self._pieces[0][:keep]
-            ramp = np.linspace(1.0, 0.0, keep, dtype=np.float32)
-            self._pieces = deque([(tail * ramp).astype(np.int16)])
-        else:
-            self._pieces.clear()
+        """Drop all that is unread but a short fade-out; returns the position reached when that fade has been read.
+
+        After `pause()` has faded already nothing at all is kept.
+        """
+        silent = self._paused and not self._fade_out
+        keep = 0 if silent else min(self._queued, self.sample_rate_hz * FADE_MS // 1000)
+        tail = _faded(self._head(keep), 1.0, 0.0)
+        self._pieces = deque([tail] if keep else [])
         self._queued = keep
         self._ended = True
+        self._paused = self._fade_out = self._fade_in = False
         return self.position + keep
+
+    def _head(self, samples: int) -> Pcm:
+        """The first samples of the queue, padded with zeros, without taking them."""
+        out = np.zeros(samples, np.int16)
+        filled = 0
+        for piece in self._pieces:
+            take = min(len(piece), samples - filled)
+            out[filled : filled + take] = piece[:take]
+            filled += take
+            if filled == samples:
+                break
+        return out
+
+    def _drop(self, samples: int) -> None:
+        self._queued -= samples
+        self.position += samples
+        while samples:
+            piece = self._pieces[0]
+            if len(piece) <= samples:
+                self._pieces.popleft()
+                samples -= len(piece)
+            else:
+                self._pieces[0] = piece[samples:]
+                samples = 0
+
+
+def _faded(pcm: Pcm, first: float, last: float) -> Pcm:
+    return (pcm * np.linspace(first, last, len(pcm), dtype=np.float32)).astype(np.int16)

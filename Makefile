@@ -1,0 +1,61 @@
+# Two commands: `make serve` to talk with the agent, `make test` to check it. Both set up all they need, once.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+MODELS ?= en
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint types unit e2e bench models setup peers clean check-python
+
+help:  ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1). Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+
+$(STAMP): pyproject.toml constraints.txt | check-python
+	@echo "==> setting up $(VENV) (once, about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  echo "error: cannot make a virtual environment. On Debian or Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 2; }
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --constraint constraints.txt pip \
+	  && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --quiet --constraint constraints.txt --editable '.[dev]' || { \
+	  echo "error: installing packages failed (see above). Check the network or pip's index settings and run the same command again." >&2; exit 2; }
+	@touch $(STAMP)
+
+setup: $(STAMP)  ## create the environment
+
+models: $(STAMP)  ## fetch the speech models (MODELS="en zh" for Mandarin too)
+	@$(BIN)/rejoinder models fetch $(MODELS)
+
+serve: models  ## start the agent on http://127.0.0.1:8080
+	@exec $(BIN)/rejoinder serve $(ARGS)
+
+peers:
+	@bash tests/install_peers.sh
+
+lint: $(STAMP)
+	@echo "==> ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy
+
+unit: $(STAMP) models
+	@echo "==> tests"
+	@$(BIN)/python -m pytest -n auto -m "not e2e" $(PYTEST)
+
+e2e: $(STAMP) models peers
+	@echo "==> tests with real peers"
+	@$(BIN)/python -m pytest -m e2e $(PYTEST)
+
+test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
+
+bench: models  ## run every benchmark and write docs/benchmarks.md
+	@$(BIN)/python -m bench all --write docs/benchmarks.md
+
+clean:  ## remove the environment and caches of this folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

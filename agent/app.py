@@ -1,0 +1,143 @@
+"""The composition root: builds everything from settings. The only file that knows every part."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import MappingProxyType
+
+from agent import models
+from agent.asr.factory import create_recognizer
+from agent.call import Call, CallParts
+from agent.config import Settings
+from agent.core.pool import WorkerPool
+from agent.errors import CallRefused
+from agent.events import Observer
+from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.media.port import MediaPort
+from agent.media.ticker import Ticker
+from agent.nlu.factory import create_nlu
+from agent.nlu.hook import Session
+from agent.observe.metrics import Metrics
+from agent.speech.clips import load_clips
+from agent.speech.phrases import PhraseBook
+from agent.tts.factory import create_synthesizer
+from agent.tts.protocol import Style, Voice
+
+__all__ = ["Agent"]
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 5
+CLOSE_DEADLINE_S = 10.0
+
+
+class Agent:
+    """One process's engines and calls. Make it with `Agent.open(settings)`."""
+
+    def __init__(self, settings: Settings, parts: CallParts, ticker: Ticker, metrics: Metrics) -> None:
+        self.settings = settings
+        self.ticker = ticker
+        self.metrics = metrics
+        self.draining = False
+        self._parts = parts
+        self._calls: dict[str, Call] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings) -> AsyncIterator[Agent]:
+        """Load engines and make the phrases; ends every call on the way out.
+
+        Raises ConfigError and EnvironmentFault, each with what to do.
+        """
+        async with AsyncExitStack() as stack:
+            metrics = Metrics()
+            nlu = create_nlu(settings.nlu)
+            close = getattr(nlu, "close", None)
+            if close is not None:
+                stack.push_async_callback(close)
+            # One pool for both engines: its priorities (a final before a clause before a partial) hold across them.
+            threads = settings.asr.threads or os.cpu_count() or 1
+            pool = await stack.enter_async_context(WorkerPool(threads, name="engine"))
+            vad = await stack.enter_async_context(VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE))
+            recognizer = await create_recognizer(settings, pool)
+            stack.push_async_callback(recognizer.close)
+            synthesizer = await create_synthesizer(settings, pool)
+            stack.push_async_callback(synthesizer.close)
+            phrases = PhraseBook(settings.phrases, synthesizer)
+            await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
+            ticker = await stack.enter_async_context(Ticker(on_lag=metrics.ticker_lag))
+            parts = CallParts(
+                settings=settings,
+                nlu=nlu,
+                recognizer=recognizer,
+                synthesizer=synthesizer,
+                vad=vad,
+                phrases=phrases,
+                clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
+                metrics=metrics,
+                voices=lambda: synthesizer.info.voices,
+            )
+            agent = cls(settings, parts, ticker, metrics)
+            try:
+                yield agent
+            finally:
+                await agent.end_calls("server stopped")
+
+    @property
+    def ready(self) -> bool:
+        """True while new calls are taken."""
+        return not self.not_ready_reason
+
+    @property
+    def not_ready_reason(self) -> str:
+        """Why no new call is taken now; empty when ready."""
+        if self.draining:
+            return "draining"
+        if len(self._calls) >= self.settings.server.max_calls:
+            return f"all {self.settings.server.max_calls} lines are busy"
+        return ""
+
+    @property
+    def calls(self) -> Mapping[str, Call]:
+        """Live calls by id."""
+        return MappingProxyType(self._calls)
+
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> Call:
+        """Begin a call on `port`; it runs in a task the agent owns. Raises CallRefused."""
+        if self.not_ready_reason:
+            raise CallRefused(self.not_ready_reason, retry_after_s=RETRY_AFTER_S)
+        call = Call(self._parts, port=port, session=session, observer=observer)
+        self._calls[call.id] = call
+        self._tasks[call.id] = asyncio.create_task(self._run(call), name=f"{call.id} run")
+        return call
+
+    async def _run(self, call: Call) -> None:
+        try:
+            await call.run()
+        except Exception as exc:
+            log.exception("a call failed", extra={"call_id": call.id})
+            self.metrics.error("call", exc)
+        finally:
+            del self._calls[call.id], self._tasks[call.id]
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new calls; wait until live ones have ended, at most `seconds`."""
+        self.draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
+
+    async def end_calls(self, reason: str) -> None:
+        """Hang every call up and wait until all of them is gone."""
+        tasks = list(self._tasks.values())
+        for call in self._calls.values():
+            call.hangup(reason)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_DEADLINE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,551 @@
+"""One conversation: joins media, listening, turn-taking, the hook and the voice, and owns every task of the call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+
+from agent.asr.protocol import Hypothesis, Recognizer
+from agent.config import Settings
+from agent.conversation import machine as turns
+from agent.conversation.history import History
+from agent.ear import Ear
+from agent.errors import EngineError, MediaError, ProtocolError, UnsupportedLanguage
+from agent.events import (
+    AgentText,
+    CallEnded,
+    CallEvent,
+    CallFault,
+    ClientData,
+    DtmfPressed,
+    FloorChanged,
+    Observer,
+    OutputCleared,
+    PlayoutStarted,
+    PlayoutStopped,
+    ReplyFinished,
+    ReplyStarted,
+    ReplyStatus,
+    SpeechStarted,
+    SpeechStopped,
+    TransferRequested,
+    UserTranscript,
+)
+from agent.listening.endpoint import SilenceEndpoint
+from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
+from agent.listening.silero import VadEngine
+from agent.media.frames import Pcm
+from agent.media.port import MediaPort
+from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
+from agent.observe.metrics import Metrics, Outcome
+from agent.reply import Reply, ReplyResult
+from agent.speech.phrases import PhraseBook
+from agent.speech.speaker import Speaker
+from agent.timings import timings_of
+from agent.tts.protocol import Style, Synthesizer, Voice
+
+__all__ = ["Call", "CallParts"]
+
+log = logging.getLogger(__name__)
+
+CLOSE_DEADLINE_S = 5.0
+"""A call's tasks and port are given this long to end."""
+
+MAX_FRAME_FAULTS = 50
+"""A call whose frames fail this often (one second) is beyond help and is ended."""
+
+FINAL_DEADLINE_S = 8.0
+"""The turn machine gives a final up before this; the limit only makes sure that no task stays."""
+
+MAX_TYPED_CHARS = 4_000
+
+OUTCOMES: dict[str, Outcome] = {
+    "transferred": "transferred",
+    "caller hung up": "hung_up",
+    "peer closed": "hung_up",
+    "peer vanished": "lost",
+    "not connected": "lost",
+    "internal error": "failed",
+    "server stopped": "drained",
+}
+"""End reasons that are not simply `completed`, as the metrics name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """What all calls of a process share."""
+
+    settings: Settings
+    nlu: Nlu
+    recognizer: Recognizer
+    synthesizer: Synthesizer
+    vad: VadEngine
+    phrases: PhraseBook
+    clips: Mapping[str, Pcm]
+    """Recordings that `Play` names: int16 [n] mono at the synthesiser's rate."""
+    metrics: Metrics
+    voices: Callable[[], tuple[str, ...]]
+    """Names of the voices that can be asked for."""
+
+
+@dataclass(slots=True)
+class _Speaking:
+    """The reply that is running."""
+
+    revision: int
+    response_id: str
+    item_id: str
+    ask: turns.Ask | None
+    speaker: Speaker
+    reply: Reply
+    task: asyncio.Task[None] | None = None
+    audible_at: float | None = None
+    final_ms: float | None = None
+    timings_sent: bool = False
+
+
+class Call:
+    """One caller's conversation. Use `await run()`; everything else may be called on the event loop while it runs.
+
+    Args:
+        parts: shared engines and settings.
+        port: the caller's audio; the call attaches to it, and closes it at the end.
+        session: who is calling.
+        observer: told everything that happens.
+        now: monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        parts: CallParts,
+        *,
+        port: MediaPort,
+        session: Session,
+        observer: Observer,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.parts = parts
+        self.port = port
+        self.session = session
+        self.id = session.id
+        self._voice = Voice(parts.settings.tts.voice, parts.settings.tts.language)
+        self._style = Style(parts.settings.tts.rate)
+        self.history = History()
+        self.end_reason: str | None = None
+        self._observer = observer
+        self._now = now or asyncio.get_running_loop().time
+        self._ear = Ear(parts.recognizer, session.language)
+        self._listener = Listener(parts.settings.listening, parts.vad, self._on_heard)
+        self._machine = turns.TurnMachine(
+            parts.settings.conversation,
+            parts.settings.listening,
+            SilenceEndpoint(parts.settings.listening.endpoint_silence_ms),
+            language=session.language,
+        )
+        self._speaking: _Speaking | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._floor = self._machine.floor
+        self._item_id = ""
+        self._shown = ""
+        self._final_asked_at: float | None = None
+        self._final_ms: float | None = None
+        self._frame_faults = 0
+
+    @property
+    def language(self) -> str:
+        """BCP 47 tag the caller is heard and answered in."""
+        return self._ear.language
+
+    @property
+    def voice(self) -> str:
+        """Name of the voice that speaks."""
+        return self._voice.name
+
+    @property
+    def speaking_as(self) -> tuple[Voice, Style]:
+        """Voice and style of the next clause."""
+        return self._voice, self._style
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """The whole call, from the greeting to the last task's end. Never raises but on cancellation."""
+        channel = self.session.channel
+        self.parts.metrics.call_started(channel)
+        log.info("call started", extra={"call_id": self.id, "channel": channel})
+        try:
+            self._emit(FloorChanged(self._floor))
+            self.port.attach(self)
+            self._feed(turns.CallStarted())
+            await self._ended.wait()
+        finally:
+            self.end_reason = self.end_reason or "server stopped"
+            self._machine.end()
+            await self._close()
+            self.parts.metrics.call_ended(channel, OUTCOMES.get(self.end_reason, "completed"))
+            log.info("call ended", extra={"call_id": self.id, "reason": self.end_reason})
+            self._emit(CallEnded(self.end_reason))
+            self._closed.set()
+
+    async def wait_ended(self) -> str:
+        """Wait until everything of the call is gone; returns the reason."""
+        await self._closed.wait()
+        assert self.end_reason is not None
+        return self.end_reason
+
+    def hangup(self, reason: str) -> None:
+        """End the call now. Idempotent."""
+        if self.end_reason is None:
+            self.end_reason = reason
+            self._ended.set()
+
+    async def _close(self) -> None:
+        # A turn that was heard but not answered still belongs to the transcript.
+        if self._shown:
+            self._emit(UserTranscript(self._item_id, self._shown, final=True))
+        self._listener.close()
+        self._ear.reset()
+        if self._speaking is not None:
+            self._finish_reply(self._speaking, "cancelled")
+        for task in self._tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self.port.close()
+        except TimeoutError:
+            log.error("call did not close in time", extra={"call_id": self.id, "tasks": len(self._tasks)})
+        except MediaError as exc:
+            log.warning("port did not close well: %s", exc, extra={"call_id": self.id})
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=f"{self.id} {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+        return task
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task %s failed", task.get_name(), exc_info=error, extra={"call_id": self.id})
+            self.parts.metrics.error("call", error)
+            self.hangup("internal error")
+
+    # -- the client ----------------------------------------------------------------------------------------------------
+
+    def type_text(self, text: str) -> None:
+        """A typed message: a turn of its own. Raises ProtocolError when it is empty or too long."""
+        text = text.strip()
+        if not text or len(text) > MAX_TYPED_CHARS:
+            raise ProtocolError(
+                f"expected 1 to {MAX_TYPED_CHARS} characters of text", field="text", code="invalid_value"
+            )
+        self._feed(turns.Typed(text))
+
+    def press(self, digit: str) -> None:
+        """A key press: 0-9 * # A-D. Raises ProtocolError."""
+        if len(digit) != 1 or digit.upper() not in "0123456789*#ABCD":
+            raise ProtocolError("expected one of 0-9 * # A-D", field="digit", code="invalid_value")
+        self.on_dtmf(digit.upper())
+
+    def cancel_reply(self) -> None:
+        """Stop speaking; nothing happens if the agent is silent."""
+        self._feed(turns.ClientCancelled())
+
+    def respond(self) -> None:
+        """Ask the hook again without a new turn of the caller (kind `event`)."""
+        self._feed(turns.RespondAgain())
+
+    def configure(
+        self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
+    ) -> None:
+        """Change settings of the running call. Raises ProtocolError naming the field; nothing is changed then."""
+        voices = self.parts.voices()
+        if voice is not None and voice not in voices:
+            raise ProtocolError(f"expected one of {', '.join(voices)}", field="session.voice", code="invalid_value")
+        languages = self.parts.recognizer.info.languages
+        if language is not None and language.split("-")[0] not in languages:
+            known = ", ".join(languages)
+            raise ProtocolError(f"expected one of {known}", field="session.language", code="invalid_value")
+        if silence_ms is not None and not 100 <= silence_ms <= 5000:
+            field = "session.turn_detection.silence_duration_ms"
+            raise ProtocolError("expected 100 to 5000", field=field, code="invalid_value")
+        if voice is not None:
+            self._voice = Voice(voice, self._voice.language)
+        if language is not None:
+            self._ear.language = self._machine.language = language
+        if silence_ms is not None:
+            self._machine.end_of_turn = SilenceEndpoint(silence_ms)
+
+    # -- media (MediaSink) ---------------------------------------------------------------------------------------------
+
+    def on_audio(self, pcm: Pcm) -> None:
+        """One 20 ms frame from the caller; also the call's tick."""
+        if self._ended.is_set():
+            return
+        try:
+            self._watch_playout()
+            self._listener.feed(pcm)
+            self._show_partial()
+            self._feed(turns.Tick())
+        except Exception as exc:
+            # The shared ticker must not lose this call over one bad frame, nor this call drag others down.
+            self._frame_faults += 1
+            log.exception("a frame failed", extra={"call_id": self.id})
+            self.parts.metrics.error("call", exc)
+            if self._frame_faults >= MAX_FRAME_FAULTS:
+                self.hangup("internal error")
+
+    def on_dtmf(self, digit: str) -> None:
+        """A finished key press from the media path."""
+        if not self._ended.is_set():
+            self._emit(DtmfPressed(digit))
+            self._feed(turns.DigitPressed(digit))
+
+    def on_closed(self, reason: str) -> None:
+        """The peer is gone."""
+        self.hangup(reason)
+
+    # -- hearing -------------------------------------------------------------------------------------------------------
+
+    def _on_heard(self, heard: Heard) -> None:
+        audio_ms = self._listener.audio_ms
+        match heard:
+            case VoiceStarted(start_ms, pcm, repeated):
+                if not self._item_id:
+                    self._item_id = f"item_{uuid.uuid4().hex[:16]}"
+                try:
+                    self._ear.begin(pcm, repeated)
+                except UnsupportedLanguage as exc:
+                    self._fault("asr", exc)
+                self._emit(SpeechStarted(self._item_id, start_ms))
+                self._feed(turns.VoiceBegan(audio_ms - start_ms))
+            case VoiceAudio(pcm):
+                self._ear.push(pcm)
+            case VoiceStopped(end_ms, speech_ms):
+                self._emit(SpeechStopped(self._item_id, end_ms))
+                self._feed(turns.VoiceEnded(audio_ms - end_ms, speech_ms))
+            case VoiceLong():
+                # The recogniser cuts long segments itself; the turn's own limit is the turn machine's.
+                pass
+
+    def _show_partial(self) -> None:
+        news = self._ear.news()
+        if news is None:
+            return
+        if news.stable and news.stable != self._shown:
+            self._shown = news.stable
+            self._emit(UserTranscript(self._item_id, news.stable, final=False))
+        self._feed(turns.PartialHeard(news.text, news.stable))
+
+    async def _read_final(self, final_id: int) -> None:
+        asked_at = self._final_asked_at = self._now()
+        try:
+            async with asyncio.timeout(FINAL_DEADLINE_S):
+                final = await self._ear.final()
+        except (EngineError, TimeoutError) as exc:
+            self._fault("asr", exc)
+            self._feed(turns.FinalFailed(final_id))
+            return
+        self._final_ms = (self._now() - asked_at) * 1000
+        self._on_final(final_id, final)
+
+    def _on_final(self, final_id: int, final: Hypothesis) -> None:
+        self._feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
+
+    # -- turn-taking ---------------------------------------------------------------------------------------------------
+
+    def _feed(self, event: turns.Event) -> None:
+        for command in self._machine.on(event, self._now()):
+            self._do(command)
+        if self._machine.floor != self._floor:
+            self._floor = self._machine.floor
+            self._emit(FloorChanged(self._floor))
+
+    def _do(self, command: turns.Command) -> None:
+        match command:
+            case turns.RequestFinal(final_id):
+                self._spawn(self._read_final(final_id), "final")
+            case turns.ResetEar():
+                self._ear.reset()
+                self._shown = ""
+                if not self._listener.speaking_ms:
+                    self._item_id = ""
+            case turns.Ask():
+                self._ask(command)
+            case turns.Say(revision, phrase):
+                self._start_reply(revision, None, phrase)
+            case turns.PauseReply():
+                self.port.playout.pause()
+            case turns.ResumeReply():
+                self.port.playout.resume()
+                self.parts.metrics.interruption("backchannel")
+            case turns.StopReply(_, cause):
+                self._stop_reply(cause)
+            case turns.EndCall(reason):
+                self.hangup(reason)
+
+    def _ask(self, ask: turns.Ask) -> None:
+        item_id = self._item_id or f"item_{uuid.uuid4().hex[:16]}"
+        if ask.kind == "speech":
+            self._emit(UserTranscript(item_id, ask.text, final=True))
+        turn = Turn(
+            session=self.session,
+            kind=ask.kind,
+            text=ask.text,
+            confidence=ask.confidence,
+            language=self.language,
+            history=self.history.items,
+            interrupted=self.history.take_interrupted(),
+        )
+        if ask.kind in ("speech", "dtmf"):
+            self.history.user(ask.text)
+        self._item_id = ""
+        self._shown = ""
+        self._start_reply(ask.revision, ask, None, turn)
+
+    # -- speaking ------------------------------------------------------------------------------------------------------
+
+    def _start_reply(self, revision: int, ask: turns.Ask | None, phrase: str | None, turn: Turn | None = None) -> None:
+        speaker = Speaker(self.port.playout, self.parts.synthesizer.info.sample_rate_hz)
+        reply = Reply(
+            self.parts.nlu,
+            turn or Turn(session=self.session, kind="event", language=self.language, history=self.history.items),
+            synthesizer=self.parts.synthesizer,
+            phrases=self.parts.phrases,
+            clips=self.parts.clips,
+            speaker=speaker,
+            settings=self.parts.settings.conversation,
+            host=self,
+            now=self._now,
+        )
+        ident = uuid.uuid4().hex[:16]
+        speaking = _Speaking(revision, f"resp_{ident}", f"item_{ident}", ask, speaker, reply, final_ms=self._final_ms)
+        self._final_ms = None
+        self._speaking = speaking
+        self._emit(ReplyStarted(speaking.response_id, speaking.item_id))
+        speaking.task = self._spawn(self._run_reply(speaking, phrase), f"reply {revision}")
+
+    async def _run_reply(self, speaking: _Speaking, phrase: str | None) -> None:
+        work = speaking.reply.say_phrase(phrase) if phrase else speaking.reply.run()
+        result: ReplyResult = await work
+        if self._speaking is speaking:
+            self._watch_playout()
+            self._finish_reply(speaking, result.status)
+            self._feed(turns.ReplyEnded(speaking.revision, result.hang_up))
+
+    def _watch_playout(self) -> None:
+        """Notice the first audible frame and what actions were reached; called once a tick."""
+        speaking = self._speaking
+        if speaking is None:
+            return
+        speaker = speaking.speaker
+        if (
+            speaking.audible_at is None
+            and speaker.started_at_position is not None
+            and self.port.playout.position > speaker.started_at_position
+        ):
+            speaking.audible_at = self._now()
+            self._emit(PlayoutStarted(speaking.response_id))
+            self._feed(turns.ReplyAudible(speaking.revision))
+        if not speaking.timings_sent and speaking.reply.clock.first_speech is not None:
+            self._send_timings(speaking)
+        speaker.tick()
+
+    def _send_timings(self, speaking: _Speaking) -> None:
+        if speaking.audible_at is None or speaking.timings_sent:
+            return
+        speaking.timings_sent = True
+        timings = timings_of(speaking.response_id, speaking.ask, speaking.reply.clock, speaking)
+        if timings is not None:
+            self.parts.metrics.turn(self.session.channel, timings)
+            self._emit(timings)
+
+    def _stop_reply(self, cause: turns.StopCause) -> None:
+        speaking = self._speaking
+        if speaking is None:
+            return
+        speaking.speaker.stop()
+        if cause != "dtmf":
+            self.parts.metrics.interruption(cause)
+        if cause == "barge_in" and speaking.audible_at is None and speaking.ask and speaking.ask.kind == "speech":
+            # The turn goes on: it will be taken again, as a whole.
+            self.history.retract_user()
+        self._emit(OutputCleared(speaking.response_id))
+        self._finish_reply(speaking, "cancelled")
+        if speaking.task is not None:
+            speaking.task.cancel()
+
+    def _finish_reply(self, speaking: _Speaking, status: ReplyStatus) -> None:
+        heard, unheard = speaking.speaker.heard()
+        self._send_timings(speaking)
+        self._speaking = None
+        cancelled = status == "cancelled"
+        if cancelled:
+            speaking.speaker.stop()
+        if heard or unheard or cancelled:
+            self.history.agent(heard, unheard, interrupted=cancelled and bool(heard or unheard))
+        if speaking.audible_at is not None:
+            self._emit(PlayoutStopped(speaking.response_id))
+        self._emit(ReplyFinished(speaking.response_id, speaking.item_id, status, heard, unheard))
+
+    # -- reply host ----------------------------------------------------------------------------------------------------
+
+    def on_clause(self, text: str) -> None:
+        """A clause went to playout."""
+        if self._speaking is not None:
+            self._emit(AgentText(self._speaking.response_id, self._speaking.item_id, text))
+
+    def on_closing(self, reason: str) -> None:
+        """The reply ends the call."""
+        if self._speaking is not None:
+            self._feed(turns.ReplyCloses(self._speaking.revision, reason))
+
+    def on_fault(self, part: str, error: Exception) -> None:
+        """A part failed and was covered."""
+        self._fault(part, error)
+
+    def on_action(self, action: Action) -> None:
+        """An action's place was reached."""
+        match action:
+            case Transfer(to):
+                self._emit(TransferRequested(to))
+            case Dtmf(digits):
+                try:
+                    self.port.send_dtmf(digits)
+                except MediaError as exc:
+                    self._fault("media", exc)
+            case SwitchLanguage(tag):
+                try:
+                    self.configure(language=tag)
+                except ProtocolError as exc:
+                    self._fault("nlu", exc)
+            case SwitchVoice(voice):
+                try:
+                    self.configure(voice=voice)
+                except ProtocolError as exc:
+                    self._fault("nlu", exc)
+            case Send(data):
+                self._emit(ClientData(data))
+            case Listen():
+                self._feed(turns.Listened(action))
+            case _:
+                pass
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def _fault(self, part: str, error: BaseException) -> None:
+        self.parts.metrics.error(part, error)
+        log.warning("%s failed: %s", part, type(error).__name__, extra={"call_id": self.id, "part": part})
+        self._emit(CallFault(part, str(error) or type(error).__name__))
+
+    def _emit(self, event: CallEvent) -> None:
+        try:
+            self._observer(event)
+        except Exception:
+            log.exception("the observer failed", extra={"call_id": self.id})

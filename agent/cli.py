@@ -1,0 +1,62 @@
+"""`rejoinder`: the command line.
+
+Exit codes: 0 done, 1 it was tried and failed, 2 the request or the environment is wrong (one line says what to do).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+# numpy's BLAS would start a thread a core for matrices far too small to gain from it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from agent import __version__
+from agent.commands import console, doctor, listen, models, say, serve, token
+from agent.config import load_settings
+from agent.errors import ConfigError, EnvironmentFault, RejoinderError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Every expected failure is one line on standard error."""
+    args = parser().parse_args(argv)
+    try:
+        settings = load_settings(args.config, args.overrides(args) if hasattr(args, "overrides") else None)
+        code: int = args.run(args, settings)
+        return code
+    except (ConfigError, EnvironmentFault) as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return 2
+    except RejoinderError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`rejoinder models | head`): nothing is left to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(prog="rejoinder", description="A real-time voice agent you can call.")
+    top.add_argument("--version", action="version", version=f"rejoinder {__version__}")
+    top.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings file (default: rejoinder.toml if it is there)"
+    )
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (serve, token, models, say, listen, console, doctor):
+        command.add(commands)
+    return top

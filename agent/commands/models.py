@@ -1,0 +1,54 @@
+"""`rejoinder models`: what is installed, what can be added, and fetching it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from agent import models
+from agent.config import Settings
+
+if TYPE_CHECKING:
+    from agent.commands import Subparsers
+
+__all__ = ["add", "run"]
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    command = commands.add_parser("models", help="list or fetch speech models", description="Speech models.")
+    command.add_argument("action", nargs="?", default="list", choices=("list", "fetch", "verify"))
+    command.add_argument("sets", nargs="*", help="sets to fetch (default: en); see `rejoinder models`")
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """List, fetch or verify."""
+    if args.action == "fetch":
+        models.fetch(args.sets or ["en"], settings.models)
+    if args.action == "verify":
+        models.verify(settings.models)
+    statuses = models.status(settings.models)
+    if args.json:
+        print(json.dumps([dataclasses.asdict(status) for status in statuses], default=str))
+    elif args.action != "fetch":
+        _show(statuses)
+    return 0
+
+
+def _show(statuses: list[models.ModelStatus]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("model", "set", "purpose", "licence", "MB", "state"):
+        table.add_column(column, overflow="fold")
+    for status in statuses:
+        state = "installed" if status.installed else status.problem or f"rejoinder models fetch {status.set}"
+        table.add_row(
+            status.name, status.set, status.purpose, status.licence, f"{(status.size_bytes or 0) / 1e6:.0f}", state
+        )
+    Console().print(table)

@@ -1,0 +1,603 @@
+"""Who has the floor: the turn machine.
+
+Pure: it is fed `(event, now)`, keeps one explicit `State` and answers with commands. It knows no task, socket or clock;
+`now` is any monotonic clock in seconds. A reply is known by its revision; events of an older revision change nothing,
+so output of a reply that was given up can never be taken for the current one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from agent.config import ConversationSettings, ListeningSettings
+from agent.conversation.backchannel import is_backchannel
+from agent.events import Floor
+from agent.listening.endpoint import EndOfTurn, Evidence
+from agent.nlu.hook import Listen, TurnKind
+
+__all__ = [
+    "Ask",
+    "CallStarted",
+    "ClientCancelled",
+    "Command",
+    "DigitPressed",
+    "EndCall",
+    "Event",
+    "FinalFailed",
+    "FinalHeard",
+    "Listened",
+    "PartialHeard",
+    "PauseReply",
+    "ReplyAudible",
+    "ReplyCloses",
+    "ReplyEnded",
+    "RequestFinal",
+    "ResetEar",
+    "RespondAgain",
+    "ResumeReply",
+    "Say",
+    "State",
+    "StopCause",
+    "StopReply",
+    "Tick",
+    "TurnMachine",
+    "Typed",
+    "VoiceBegan",
+    "VoiceEnded",
+]
+
+FINAL_DEADLINE_S = 3.0
+"""A recogniser that has not answered by then is given up; the last partial stands in for it."""
+
+PAUSE_DEADLINE_S = 2.0
+"""A paused reply with nothing recognisable against it goes on after this long."""
+
+SURE_INTERRUPTION_MS = 700
+"""Speech this long over a reply is meant for us, even if no word was recognised yet; backchannels are shorter."""
+
+DIGIT_GAP_S = 1.5
+"""Keys further apart are separate entries."""
+
+MAX_DIGITS = 64
+"""An entry is cut here; the longest number a caller types, an IBAN, has 34."""
+
+
+class State(Enum):
+    """The one state of a call."""
+
+    LISTENING = "listening"
+    """Nobody speaks."""
+    HEARING = "hearing"
+    """The caller speaks, the agent is silent."""
+    DECIDING = "deciding"
+    """The caller paused; is the turn over?"""
+    THINKING = "thinking"
+    """The hook was asked; nothing is audible yet."""
+    SPEAKING = "speaking"
+    """The agent is audible."""
+    PAUSED = "paused"
+    """The caller spoke over the agent; the reply waits until it is clear what that was."""
+    CLOSING = "closing"
+    """The last words play; then the call ends."""
+    ENDED = "ended"
+
+
+FLOOR: dict[State, Floor] = {
+    State.LISTENING: "nobody",
+    State.HEARING: "caller",
+    State.DECIDING: "caller",
+    State.THINKING: "thinking",
+    State.SPEAKING: "agent",
+    State.PAUSED: "caller",
+    State.CLOSING: "agent",
+    State.ENDED: "nobody",
+}
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The call is up; the agent may greet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; sent every frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceBegan:
+    """Speech was detected; it began `ago_ms` before now."""
+
+    ago_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceEnded:
+    """The open segment closed; its last speech was `ago_ms` before now and held `speech_ms` of speech."""
+
+    ago_ms: float
+    speech_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartialHeard:
+    """A newer reading of the running turn."""
+
+    text: str
+    stable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalHeard:
+    """The recogniser's answer to `RequestFinal(final_id)`."""
+
+    final_id: int
+    text: str
+    confidence: float = 1.0
+    end_of_turn: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinalFailed:
+    """The recogniser failed on `RequestFinal(final_id)`."""
+
+    final_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The caller typed a message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DigitPressed:
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAudible:
+    """The first sample of the reply has left."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEnded:
+    """The reply's hook is done and all of it was played, or it failed. `hang_up` asks for the end of the call."""
+
+    revision: int
+    hang_up: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCloses:
+    """The reply asked to hang up after it: what plays now are the last words, and nothing interrupts them."""
+
+    revision: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """The hook said what it expects next."""
+
+    listen: Listen
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCancelled:
+    """The client asked for silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RespondAgain:
+    """The client asked for a reply without saying anything new."""
+
+
+Event = (
+    CallStarted
+    | Tick
+    | VoiceBegan
+    | VoiceEnded
+    | PartialHeard
+    | FinalHeard
+    | FinalFailed
+    | Typed
+    | DigitPressed
+    | ReplyAudible
+    | ReplyEnded
+    | ReplyCloses
+    | Listened
+    | ClientCancelled
+    | RespondAgain
+)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+StopCause = Literal["barge_in", "typed", "dtmf", "client"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinal:
+    """Read everything heard in this turn so far and answer with FinalHeard or FinalFailed of the same id."""
+
+    final_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetEar:
+    """What was heard is used up or was noise; the next speech starts a fresh reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the hook and speak its reply, as `revision`."""
+
+    revision: int
+    kind: TurnKind
+    text: str = ""
+    confidence: float = 1.0
+    last_speech_at: float | None = None
+    """When the caller's last sample was spoken, on the machine's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Speak a stored phrase, as `revision`."""
+
+    revision: int
+    phrase: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReply:
+    """Fall silent at the next frame but forget nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReply:
+    """Go on where PauseReply stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReply:
+    """Give the current reply up; history keeps what was heard."""
+
+    revision: int
+    cause: StopCause
+
+
+@dataclass(frozen=True, slots=True)
+class EndCall:
+    reason: str
+
+
+Command = RequestFinal | ResetEar | Ask | Say | PauseReply | ResumeReply | StopReply | EndCall
+
+
+class TurnMachine:
+    """One call's turn-taking.
+
+    Args:
+        conversation: barge-in rules and limits.
+        listening: the shortest segment that counts as speech.
+        end_of_turn: how long a pause ends the turn.
+        language: BCP 47 tag of the caller.
+    """
+
+    def __init__(
+        self,
+        conversation: ConversationSettings,
+        listening: ListeningSettings,
+        end_of_turn: EndOfTurn,
+        *,
+        language: str = "en",
+    ) -> None:
+        self.conversation = conversation
+        self.listening = listening
+        self.end_of_turn = end_of_turn
+        self.language = language
+        self.state = State.LISTENING
+        self.revision = 0
+        """Number of the newest reply."""
+        self.expect = Listen()
+        self._voice_since: float | None = None
+        self._last_speech: float | None = None
+        self._speech_ms = 0
+        self._partial = PartialHeard("")
+        self._final_id = 0
+        self._final: FinalHeard | FinalFailed | None = None
+        self._unanswered = ""
+        """Text of a turn whose reply was given up before anything was audible; the next speech continues it."""
+        self._digits = ""
+        self._digit_at = 0.0
+        self._started_at: float | None = None
+        self._active_at = 0.0
+        self._paused_at = 0.0
+        self._reply_ends_call: str | None = None
+
+    @property
+    def floor(self) -> Floor:
+        """Who has the floor, for display."""
+        return FLOOR[self.state]
+
+    def on(self, event: Event, now: float) -> list[Command]:
+        """Feed one event; returns what is to be done, in order."""
+        if self.state is State.ENDED:
+            return []
+        if self._started_at is None:
+            self._started_at = self._active_at = now
+        match event:
+            case Tick():
+                return self._tick(now)
+            case CallStarted():
+                return self._ask(now, "greeting") if self.conversation.greet else []
+            case VoiceBegan(ago_ms):
+                return self._voice_began(now - ago_ms / 1000, now)
+            case VoiceEnded(ago_ms, speech_ms):
+                return self._voice_ended(now - ago_ms / 1000, speech_ms, now)
+            case PartialHeard():
+                return self._partial_heard(event)
+            case FinalHeard(final_id=final_id) | FinalFailed(final_id=final_id):
+                if final_id != self._final_id:
+                    return []
+                return self._final_heard(event, now)
+            case Typed(text):
+                self._active_at = now
+                return self._give_up("typed") + self._fresh_ear() + self._ask(now, "speech", text)
+            case DigitPressed(digit):
+                return self._digit(digit, now)
+            case ReplyAudible(revision):
+                if revision == self.revision and self.state is State.THINKING:
+                    self._unanswered = ""
+                    self.state = State.SPEAKING
+                return []
+            case ReplyEnded():
+                return self._reply_ended(event, now)
+            case ReplyCloses():
+                return self._closing(event)
+            case Listened(listen):
+                self.expect = listen
+                return []
+            case ClientCancelled():
+                stop = self._give_up("client")
+                if stop:
+                    self._unanswered = ""
+                    self._rest()
+                return stop
+            case RespondAgain():
+                return self._give_up("client") + self._ask(now, "event")
+
+    def _closing(self, event: ReplyCloses) -> list[Command]:
+        if event.revision != self.revision or self.state not in (State.THINKING, State.SPEAKING, State.PAUSED):
+            return []
+        was, self.state = self.state, State.CLOSING
+        self._reply_ends_call = event.reason
+        return [ResumeReply()] if was is State.PAUSED else []
+
+    def end(self) -> None:
+        """The call is over, whatever was going on."""
+        self.state = State.ENDED
+
+    # -- the caller ----------------------------------------------------------------------------------------------------
+
+    def _voice_began(self, since: float, now: float) -> list[Command]:
+        self._active_at = now
+        self._voice_since = since
+        if self.state in (State.LISTENING, State.DECIDING):
+            self._forget_final()
+            self.state = State.HEARING
+        elif self.state is State.PAUSED:
+            self._forget_final()
+        return []
+
+    def _voice_ended(self, last_speech: float, speech_ms: int, now: float) -> list[Command]:
+        self._active_at = now
+        self._voice_since = None
+        if self.state is State.CLOSING:
+            return [ResetEar()]
+        if self._speech_ms + speech_ms < self.listening.min_segment_ms:
+            return self._was_noise(now)
+        self._speech_ms += speech_ms
+        self._last_speech = last_speech
+        self._final_id += 1
+        self._final = None
+        if self.state is State.HEARING:
+            self.state = State.DECIDING
+        return [RequestFinal(self._final_id)]
+
+    def _partial_heard(self, partial: PartialHeard) -> list[Command]:
+        self._partial = partial
+        if self.state is State.PAUSED and self._voice_since is not None and _means_something(partial.stable, self):
+            return self._interrupt()
+        return []
+
+    def _final_heard(self, final: FinalHeard | FinalFailed, now: float) -> list[Command]:
+        self._final = final
+        text = final.text if isinstance(final, FinalHeard) else ""
+        if self.state is State.PAUSED:
+            if isinstance(final, FinalHeard) and not _means_something(text, self):
+                self.state = State.SPEAKING
+                return [*self._fresh_ear(), ResumeReply()]
+            commands = self._interrupt()
+            self.state = State.DECIDING
+            return commands + self._decide(now)
+        return self._decide(now)
+
+    def _decide(self, now: float) -> list[Command]:
+        """In DECIDING: is the turn over, and is its text known?"""
+        if self.state is not State.DECIDING or self._last_speech is None:
+            return []
+        silence = now - self._last_speech
+        final = self._final
+        if final is None:
+            if silence < FINAL_DEADLINE_S + self.listening.stop_ms / 1000:
+                return []
+            final = FinalHeard(self._final_id, self._partial.text) if self._partial.text else FinalFailed(0)
+        if isinstance(final, FinalFailed):
+            return [*self._fresh_ear(), *self._say(now, "apology")]
+        evidence = Evidence(
+            text=final.text,
+            stable=final.text,
+            speech_ms=self._speech_ms,
+            silence_ms=int(silence * 1000),
+            expect=self.expect.expect,
+            language=self.language,
+            min_digits=self.expect.min_digits,
+            end_of_turn=final.end_of_turn,
+        )
+        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence):
+            return []
+        if not final.text:
+            return self._was_noise(now)
+        text = f"{self._unanswered} {final.text}".strip()
+        last_speech = self._last_speech
+        return self._fresh_ear() + self._ask(now, "speech", text, final.confidence, last_speech)
+
+    def _was_noise(self, now: float) -> list[Command]:
+        """What was heard was no speech: go on as if it had not been."""
+        commands = self._fresh_ear()
+        if self.state is State.PAUSED:
+            self.state = State.SPEAKING
+            return [*commands, ResumeReply()]
+        if self.state in (State.HEARING, State.DECIDING):
+            self._rest()
+            if self._unanswered:
+                return commands + self._ask(now, "speech", self._unanswered)
+        return commands
+
+    def _digit(self, digit: str, now: float) -> list[Command]:
+        self._active_at = now
+        self._digit_at = now
+        commands = [] if self.state is State.CLOSING else self._give_up("dtmf")
+        if digit != "#":
+            self._digits = (self._digits + digit)[:MAX_DIGITS]
+        wanted = self.expect.min_digits if self.expect.expect == "digits" else None
+        if digit == "#" or (wanted is not None and len(self._digits) >= wanted):
+            return commands + self._enter_digits(now)
+        if commands:
+            self._rest()
+        return commands
+
+    def _enter_digits(self, now: float) -> list[Command]:
+        digits, self._digits = self._digits, ""
+        if self.state is State.CLOSING:
+            return []
+        return self._fresh_ear() + self._ask(now, "dtmf", digits or "#")
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> list[Command]:
+        assert self._started_at is not None
+        if now - self._started_at >= self.conversation.max_call_s:
+            self.state = State.ENDED
+            return [EndCall("maximum call time")]
+        if self.state in (State.SPEAKING, State.THINKING):
+            self._active_at = now
+            if self._voice_since is not None and self.conversation.barge_in:
+                spoken_ms = (now - self._voice_since) * 1000
+                if spoken_ms >= self.conversation.barge_in_ms:
+                    return self._spoken_over(now)
+        elif self.state is State.PAUSED:
+            if self._voice_since is not None and (now - self._voice_since) * 1000 >= SURE_INTERRUPTION_MS:
+                return self._interrupt()
+            if self._voice_since is None and now - self._paused_at >= PAUSE_DEADLINE_S:
+                return self._was_noise(now)
+        elif self.state is State.DECIDING:
+            return self._decide(now)
+        elif self.state is State.LISTENING and now - self._active_at >= self.conversation.idle_s:
+            self.state = State.ENDED
+            return [EndCall("idle")]
+        if self._digits and now - self._digit_at >= DIGIT_GAP_S:
+            return self._give_up("dtmf") + self._enter_digits(now)
+        return []
+
+    def _spoken_over(self, now: float) -> list[Command]:
+        if self.state is State.THINKING:
+            # Nothing was audible yet: the caller goes on with the same turn. What plays in the meantime is stopped
+            # for good, since the answer to half a sentence is of no use.
+            return self._interrupt()
+        self.state = State.PAUSED
+        self._paused_at = now
+        return [PauseReply()]
+
+    # -- the agent -----------------------------------------------------------------------------------------------------
+
+    def _interrupt(self) -> list[Command]:
+        commands = self._give_up("barge_in")
+        self.state = State.HEARING
+        return commands
+
+    def _give_up(self, cause: StopCause) -> list[Command]:
+        """Stop the current reply if there is one; the caller of this sets the next state."""
+        if self.state in (State.THINKING, State.SPEAKING, State.PAUSED, State.CLOSING):
+            self._reply_ends_call = None
+            return [StopReply(self.revision, cause)]
+        return []
+
+    def _ask(
+        self, now: float, kind: TurnKind, text: str = "", confidence: float = 1.0, last_speech: float | None = None
+    ) -> list[Command]:
+        self.revision += 1
+        self._unanswered = text if kind == "speech" else ""
+        self._reply_ends_call = None
+        self.expect = Listen()
+        self.state = State.THINKING
+        self._active_at = now
+        return [Ask(self.revision, kind, text, confidence, last_speech)]
+
+    def _say(self, now: float, phrase: str) -> list[Command]:
+        self.revision += 1
+        self.state = State.THINKING
+        self._active_at = now
+        return [Say(self.revision, phrase)]
+
+    def _reply_ended(self, event: ReplyEnded, now: float) -> list[Command]:
+        if event.revision != self.revision or self.state not in (
+            State.THINKING,
+            State.SPEAKING,
+            State.PAUSED,
+            State.CLOSING,
+        ):
+            return []
+        self._active_at = now
+        self._unanswered = ""
+        reason = event.hang_up or self._reply_ends_call
+        if reason is not None:
+            self.state = State.ENDED
+            return [EndCall(reason)]
+        self._rest()
+        return self._decide(now)
+
+    def _rest(self) -> None:
+        """No reply runs: the state follows from what the caller is doing."""
+        if self._voice_since is not None:
+            self.state = State.HEARING
+        elif self._last_speech is not None:
+            self.state = State.DECIDING
+        else:
+            self.state = State.LISTENING
+
+    def _fresh_ear(self) -> list[Command]:
+        self._forget_final()
+        self._last_speech = None
+        self._speech_ms = 0
+        self._partial = PartialHeard("")
+        return [ResetEar()]
+
+    def _forget_final(self) -> None:
+        self._final_id += 1
+        self._final = None
+
+
+def _means_something(text: str, machine: TurnMachine) -> bool:
+    return bool(text.strip()) and not is_backchannel(text, machine.language)

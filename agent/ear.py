@@ -1,0 +1,64 @@
+"""A call's side of the recogniser: one stream a turn, however many segments of speech the turn has."""
+
+from __future__ import annotations
+
+from agent.asr.protocol import Hypothesis, Recognizer, RecognizerStream
+from agent.media.frames import Pcm
+
+__all__ = ["Ear"]
+
+
+class Ear:
+    """Feeds speech to a recogniser and tells news from old.
+
+    Args:
+        recognizer: shared by all calls.
+        language: BCP 47 tag; a change takes effect with the next turn.
+    """
+
+    def __init__(self, recognizer: Recognizer, language: str) -> None:
+        self.recognizer = recognizer
+        self.language = language
+        self._stream: RecognizerStream | None = None
+        self._seen = 0
+
+    @property
+    def open(self) -> bool:
+        """True while a turn is being heard."""
+        return self._stream is not None
+
+    def begin(self, pcm: Pcm, repeated: int) -> None:
+        """A segment opened; the first `repeated` samples were part of the segment before.
+
+        Raises UnsupportedLanguage.
+        """
+        if self._stream is None:
+            self._stream = self.recognizer.stream(language=self.language)
+            self._seen = 0
+            repeated = 0
+        self._stream.push(pcm[repeated:])
+
+    def push(self, pcm: Pcm) -> None:
+        """More of the open segment."""
+        if self._stream is not None:
+            self._stream.push(pcm)
+
+    def news(self) -> Hypothesis | None:
+        """The newest reading if it was not asked for before."""
+        if self._stream is None:
+            return None
+        hypothesis = self._stream.partial()
+        if hypothesis.revision == self._seen:
+            return None
+        self._seen = hypothesis.revision
+        return hypothesis
+
+    async def final(self) -> Hypothesis:
+        """Read all that was heard in this turn. Raises EngineError."""
+        return Hypothesis() if self._stream is None else await self._stream.final()
+
+    def reset(self) -> None:
+        """The turn is over: drop its stream. Idempotent."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

@@ -1,0 +1,182 @@
+"""Plays one reply into a call's playout and knows, word by word, what of it was heard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agent.asr.protocol import Word
+from agent.media.frames import Pcm
+from agent.media.playout import Playout
+from agent.media.resample import StreamResampler
+from agent.tts.protocol import Speech
+
+__all__ = ["Speaker"]
+
+AHEAD_S = 6.0
+"""Speech is made this far ahead of the caller's ear: enough to ride out a slow engine, little to waste when cut."""
+
+_WORD = re.compile(r"\S+\s*")
+
+
+@dataclass(slots=True)
+class _Span:
+    """A clause in the playout. Positions are samples of the playout."""
+
+    text: str
+    start: int
+    end: int
+    words: list[Word] = field(default_factory=list)
+
+
+class Speaker:
+    """One reply's way into the playout.
+
+    The call reports each media tick with `tick()`; nothing here looks at a clock.
+
+    Args:
+        playout: where samples go; only one Speaker writes to it at a time.
+        rate_hz: sample rate of the speech it is given.
+    """
+
+    def __init__(self, playout: Playout, rate_hz: int) -> None:
+        self.playout = playout
+        self.rate_hz = rate_hz
+        self.started_at_position: int | None = None
+        """Playout position of the reply's first sample; None while there is none."""
+        self._spans: list[_Span] = []
+        self._marks: list[tuple[int, Callable[[], None]]] = []
+        self._stopped = False
+        self._moved = asyncio.Event()
+
+    async def say(self, text: str, speech: AsyncGenerator[Speech]) -> float:
+        """Write a clause as its pieces arrive, waiting whenever enough is queued.
+
+        Args:
+            text: the clause as the hook wrote it; history shows this.
+            speech: int16 mono pieces at `rate_hz`, with word times.
+
+        Returns:
+            Seconds of speech written; 0.0 when the engine made no sound.
+        """
+        resampler = (
+            StreamResampler(self.rate_hz, self.playout.sample_rate_hz)
+            if self.rate_hz != self.playout.sample_rate_hz
+            else None
+        )
+        start = self.playout.position + self.playout.queued_samples
+        span = _Span(text, start, start)
+        self._spans.append(span)
+        async with contextlib.aclosing(speech):
+            async for piece in speech:
+                span.words.extend(piece.words)
+                await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
+        if resampler is not None:
+            await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
+        self.playout.end()
+        return (span.end - span.start) / self.playout.sample_rate_hz
+
+    async def play(self, pcm: Pcm, text: str = "") -> None:
+        """Write ready-made sound, int16 [n] mono at `rate_hz`."""
+
+        async def pieces() -> AsyncGenerator[Speech]:
+            yield Speech(pcm)
+
+        await self.say(text, pieces())
+
+    def skip(self, text: str) -> None:
+        """Text that belongs to the reply but makes no sound counts as heard with what stands before it."""
+        end = self.playout.position + self.playout.queued_samples
+        self._spans.append(_Span(text, end, end))
+
+    def when_reached(self, action: Callable[[], None]) -> None:
+        """Run `action` once all that was written so far has been heard; now, if nothing waits."""
+        position = self.playout.position + self.playout.queued_samples
+        if position <= self.playout.position:
+            action()
+        else:
+            self._marks.append((position, action))
+
+    async def below(self, seconds: float = AHEAD_S) -> None:
+        """Wait until less than `seconds` of speech is queued."""
+        while self.playout.queued_samples > seconds * self.playout.sample_rate_hz and not self._stopped:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def drained(self) -> None:
+        """Wait until all that was written has been heard."""
+        while not self.playout.drained and not self._stopped:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def tick(self) -> None:
+        """A frame has left (or silence): run what was waiting for this position."""
+        self._moved.set()
+        while self._marks and self._marks[0][0] <= self.playout.position:
+            self._marks.pop(0)[1]()
+
+    def stop(self) -> None:
+        """Drop what was not heard. Idempotent."""
+        if not self._stopped:
+            self._stopped = True
+            self._marks.clear()
+            self.playout.clear()
+            self._moved.set()
+
+    def heard(self) -> tuple[str, str]:
+        """What was heard and what was not, split at a word, as (heard, unheard) of the reply's text."""
+        heard: list[str] = []
+        unheard: list[str] = []
+        for span in self._spans:
+            if span.end <= self.playout.position and not unheard:
+                heard.append(span.text)
+            elif span.start >= self.playout.position:
+                unheard.append(span.text)
+            else:
+                cut = cut_at_word(span.text, self._fraction(span))
+                heard.append(span.text[:cut])
+                unheard.append(span.text[cut:])
+        return "".join(heard).strip(), "".join(unheard).strip()
+
+    def _fraction(self, span: _Span) -> float:
+        """Share of a clause's words that were heard past their middle."""
+        played_s = (self.playout.position - span.start) / self.playout.sample_rate_hz
+        if span.words:
+            return sum((word.start_s + word.end_s) / 2 <= played_s for word in span.words) / len(span.words)
+        return played_s * self.playout.sample_rate_hz / max(1, span.end - span.start)
+
+    async def _write(self, span: _Span, pcm: Pcm) -> None:
+        if not len(pcm):
+            return
+        await self.below(AHEAD_S)
+        chunk = self.playout.sample_rate_hz * 4
+        for offset in range(0, len(pcm), chunk):
+            part = pcm[offset : offset + chunk]
+            while self.playout.room_samples < len(part) and not self._stopped:
+                self._moved.clear()
+                await self._moved.wait()
+            if self._stopped:
+                return
+            if self.started_at_position is None:
+                self.started_at_position = self.playout.position + self.playout.queued_samples
+            span.end = self.playout.write(part)
+
+
+def cut_at_word(text: str, fraction: float) -> int:
+    """Index into `text` after the share `fraction` (0 to 1) of its words; of its characters where no spaces are.
+
+    Rounded down: history must not claim a word that was not heard.
+    """
+    words = list(_WORD.finditer(text))
+    if len(words) > 1:
+        count = math.floor(len(words) * fraction + 1e-9)
+        return words[count - 1].end() if count else 0
+    if text.isascii():
+        return len(text) if fraction >= 0.5 else 0
+    return math.floor(len(text) * fraction + 1e-9)
