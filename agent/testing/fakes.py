@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from agent.asr.protocol import EngineInfo, Hypothesis, Word
 from agent.errors import EngineError
+from agent.listening.graph import WINDOW_SAMPLES
+from agent.listening.silero import VadEngine, VadStream
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.tts.protocol import Speech, Style, Voice
 
-__all__ = ["ScriptedPort", "ScriptedRecognizer", "ScriptedSynthesizer"]
+__all__ = ["ScriptedPort", "ScriptedRecognizer", "ScriptedSynthesizer", "ScriptedVad", "voice"]
 
 MS_PER_CHARACTER = 60
 """Pace of the scripted voice: about that of a person."""
+
+LOUD = 300
+"""RMS above which the scripted detector hears speech."""
 
 
 class ScriptedStream:
@@ -140,3 +146,50 @@ class ScriptedPort:
     async def close(self) -> None:
         """Marks the port closed."""
         self.closed = True
+
+
+class _EnergyStream(VadStream):
+    """Answers each 32 ms window at once: speech is what is loud."""
+
+    def __init__(
+        self, engine: VadEngine, on_probability: Callable[[float, int], None], on_failure: Callable[[EngineError], None]
+    ) -> None:
+        super().__init__(engine, on_probability, on_failure)
+        self._tell = on_probability
+        self._position = 0
+        self._window = np.zeros(0, np.int16)
+
+    def push(self, pcm: Pcm) -> None:
+        """Judge every full window."""
+        self._window = np.concatenate([self._window, pcm])
+        self._position += len(pcm)
+        while len(self._window) >= WINDOW_SAMPLES and not self.closed:
+            head, self._window = self._window[:WINDOW_SAMPLES], self._window[WINDOW_SAMPLES:]
+            loud = float(np.sqrt(np.mean(head.astype(np.float32) ** 2))) > LOUD
+            self._tell(0.95 if loud else 0.02, self._position - len(self._window))
+
+    def resume(self, at_sample: int) -> None:
+        """Go on at this position."""
+        self._position = at_sample
+        self._window = np.zeros(0, np.int16)
+
+
+class ScriptedVad(VadEngine):
+    """A voice-activity detector without a model or a thread: what is loud is speech."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("scripted"))
+        self.running = True
+
+    def open(
+        self, on_probability: Callable[[float, int], None], on_failure: Callable[[EngineError], None]
+    ) -> VadStream:
+        """Start listening to a call."""
+        return _EnergyStream(self, on_probability, on_failure)
+
+
+def voice(seconds: float, rate_hz: int = HEARING_HZ) -> Pcm:
+    """A buzz that every detector takes for a voice: int16 [n]."""
+    t = np.arange(round(seconds * rate_hz)) / rate_hz
+    buzz = sum(np.sin(2 * np.pi * 120 * k * t) / k for k in range(1, 25))
+    return np.asarray(buzz * 4000, np.int16)
