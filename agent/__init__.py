@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from agent.asr.protocol import EngineInfo, Hypothesis, Recognizer, RecognizerStream, Word
 from agent.errors import RejoinderError
+from agent.nlu.function import on_turn
 from agent.nlu.hook import (
     Action,
     Dtmf,
@@ -53,6 +54,7 @@ __all__ = [
     "Voice",
     "Word",
     "__version__",
+    "on_turn",
 ]
 
 __version__ = "0.1.0"

@@ -152,8 +152,9 @@ class Reply:
 
     async def _read_hook(self) -> None:
         try:
-            async for item in guarded(self._nlu, self.turn, max_chars=self._settings.max_reply_chars):
-                await self._queue.put(item)
+            async with guarded(self._nlu, self.turn, max_chars=self._settings.max_reply_chars) as reply:
+                async for item in reply:
+                    await self._queue.put(item)
         except HookError as exc:
             await self._queue.put(exc)
         else:

@@ -1,0 +1,198 @@
+"""The wall between a hook and a call: whatever a hook does, the call sees checked items, one HookError, or the end.
+
+The hook is driven by one task of its own, from first step to clean-up. That keeps `asyncio.timeout` and other
+task-bound tools inside a hook sound, and lets the call walk away from a hook that will not let itself be cancelled.
+The task advances only when the next item is asked for, so a hook is never ahead of its reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Any
+
+from agent.errors import HookError
+from agent.nlu.actions import check_item
+from agent.nlu.hook import Action, Nlu, Turn
+from agent.nlu.spread import spread
+
+__all__ = ["GuardedReply", "guarded"]
+
+CLOSE_DEADLINE_S = 1.0
+"""How long a hook's clean-up may take before the call stops waiting for it."""
+
+log = logging.getLogger(__name__)
+
+_leaving: set[asyncio.Task[None]] = set()
+"""Hooks on their way out, held so that their clean-up is not garbage-collected under them."""
+
+
+def guarded(nlu: Nlu, turn: Turn, *, max_chars: int) -> GuardedReply:
+    """Ask the hook and check everything it says. See GuardedReply.
+
+    Args:
+        nlu: the hook.
+        turn: what the caller did.
+        max_chars: most characters of text in the reply; every item counts as at least one.
+    """
+    return GuardedReply(nlu, turn, max_chars)
+
+
+class GuardedReply:
+    """A reply in progress: an async iterator of `str | Action`.
+
+    Cancelling `__anext__` loses nothing: the next call goes on waiting for the same item, so a deadline may be put
+    around it. The reader ends with `aclose()` (or `async with`) unless it read to the end or to an error; a reply that
+    is dropped without it is closed when it is collected, with nobody waiting for its clean-up.
+
+    Raises (from `__anext__`):
+        HookError: the hook failed (its exception is the `__cause__`), or yielded something that is not a reply.
+    """
+
+    def __init__(self, nlu: Nlu, turn: Turn, max_chars: int) -> None:
+        self._driver = _Driver(nlu, turn, max_chars)
+        self._task: asyncio.Task[None] | None = None
+        self._asked = False
+
+    def __aiter__(self) -> GuardedReply:
+        return self
+
+    async def __anext__(self) -> str | Action:
+        driver = self._driver
+        if driver.ended:
+            raise StopAsyncIteration
+        if self._task is None:
+            self._task = asyncio.create_task(driver.run(), name=f"hook {driver.turn.session.id}")
+        if not self._asked:
+            self._asked = True
+            driver.wanted.set()
+        answer = await driver.answers.get()
+        self._asked = False
+        if isinstance(answer, HookError):
+            await self.aclose()
+            raise answer
+        if answer is None:
+            await self.aclose()
+            raise StopAsyncIteration
+        return answer
+
+    async def aclose(self) -> None:
+        """End the hook and wait for its clean-up, at most one second. Idempotent; never raises what the hook raises."""
+        task = self._leave()
+        if task is None:
+            return
+        task.cancel()
+        _, late = await asyncio.wait({task}, timeout=CLOSE_DEADLINE_S)
+        if late:
+            log.warning("hook of call %s did not end when closed; left behind", self._driver.turn.session.id)
+            task.cancel()
+
+    async def __aenter__(self) -> GuardedReply:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        task = self._leave()
+        if task is not None and not task.get_loop().is_closed():
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def _leave(self) -> asyncio.Task[None] | None:
+        """Stop reading. Returns the hook's task if it still runs, held elsewhere until it ends."""
+        self._driver.ended = True
+        task, self._task = self._task, None
+        if task is None or task.done():
+            return None
+        _leaving.add(task)
+        task.add_done_callback(_leaving.discard)
+        return task
+
+
+class _Driver:
+    """Runs one hook for one turn. Refers to nothing of its reader, so that a dropped reader can be collected."""
+
+    def __init__(self, nlu: Nlu, turn: Turn, max_chars: int) -> None:
+        self.turn = turn
+        self.ended = False
+        """Nobody reads any more."""
+        self.wanted = asyncio.Event()
+        """The reader waits for the next item."""
+        self.answers: asyncio.Queue[str | Action | HookError | None] = asyncio.Queue(2)
+        """One item for each demand, then a HookError or None for the end."""
+        self._nlu = nlu
+        self._chars_left = self._max_chars = max_chars
+
+    async def run(self) -> None:
+        """Read the hook as it is asked for, to its end."""
+        try:
+            await self._read_hook()
+        except asyncio.CancelledError:
+            if self._being_cancelled():
+                raise
+            self._tell(HookError("the hook cancelled itself"))
+        except HookError as exc:
+            self._tell(exc)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # a hook's SystemExit or GeneratorExit must not end the server
+            self._tell(_hook_error(exc))
+        else:
+            self._tell(None)
+
+    async def _read_hook(self) -> None:
+        await self._demand()
+        items = spread(self._nlu.reply(self.turn))
+        try:
+            while True:
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    return
+                try:
+                    checked = self._checked(item)
+                except HookError as exc:
+                    self._tell(exc)  # before the clean-up, which may hang
+                    return
+                self._tell(checked)
+                await self._demand()
+        finally:
+            await self._clean_up(items)
+
+    async def _clean_up(self, items: AsyncGenerator[Any, None]) -> None:
+        try:
+            await items.aclose()
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as exc:  # the reply is over; a failing clean-up is worth a line and no more
+            log.warning("hook of call %s failed in its clean-up: %s", self.turn.session.id, type(exc).__name__)
+
+    async def _demand(self) -> None:
+        await self.wanted.wait()
+        self.wanted.clear()
+
+    def _checked(self, item: object) -> str | Action:
+        checked = check_item(item)
+        self._chars_left -= max(1, len(checked)) if isinstance(checked, str) else 1
+        if self._chars_left < 0:
+            raise HookError(f"the reply is longer than max_reply_chars ({self._max_chars})")
+        return checked
+
+    def _tell(self, answer: str | Action | HookError | None) -> None:
+        if not self.ended:
+            self.answers.put_nowait(answer)
+
+    def _being_cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return self.ended or (task is not None and task.cancelling() > 0)
+
+
+def _hook_error(exc: BaseException) -> HookError:
+    # The message of a hook's exception often quotes the caller; the cause has it for whoever debugs the hook.
+    error = HookError(f"the hook raised {type(exc).__name__}")
+    error.__cause__ = exc
+    return error
