@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from agent import models
 from agent.config import Settings
 from agent.errors import RejoinderError
+from agent.media.opus import Decoder
 
 if TYPE_CHECKING:
     from agent.commands import Subparsers
@@ -104,9 +105,8 @@ def _port(settings: Settings) -> Check:
 
 def _opus() -> Check:
     try:
-        from agent.media.opus import library_version
-
-        return Check("Opus", "ok", library_version())
+        Decoder().close()
+        return Check("Opus", "ok", "libopus loads")
     except (RejoinderError, OSError) as exc:
         system = ctypes.util.find_library("opus")
         return Check("Opus", "fail", str(exc), "" if system else "apt-get install libopus0")

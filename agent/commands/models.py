@@ -29,17 +29,17 @@ def add(commands: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    """List, fetch or verify."""
+    """List, fetch or verify; 1 when an installed model turns out to be damaged."""
     if args.action == "fetch":
-        models.fetch(args.sets or ["en"], settings.models)
-    if args.action == "verify":
-        models.verify(settings.models)
-    statuses = models.status(settings.models)
+        with models.console_progress(plain=args.json) as progress:
+            models.fetch(args.sets or ["en"], settings.models, progress=progress)
+    verified = args.action == "verify"
+    statuses = models.verify(settings.models) if verified else models.status(settings.models)
     if args.json:
         print(json.dumps([dataclasses.asdict(status) for status in statuses], default=str))
     elif args.action != "fetch":
         _show(statuses)
-    return 0
+    return 1 if verified and any(status.installed and status.problem for status in statuses) else 0
 
 
 def _show(statuses: list[models.ModelStatus]) -> None:
@@ -47,8 +47,12 @@ def _show(statuses: list[models.ModelStatus]) -> None:
     for column in ("model", "set", "purpose", "licence", "MB", "state"):
         table.add_column(column, overflow="fold")
     for status in statuses:
-        state = "installed" if status.installed else status.problem or f"rejoinder models fetch {status.set}"
-        table.add_row(
-            status.name, status.set, status.purpose, status.licence, f"{(status.size_bytes or 0) / 1e6:.0f}", state
-        )
+        size_mb = f"{(status.size_bytes or status.download_bytes) / 1e6:.0f}"
+        table.add_row(status.name, status.set, status.purpose, status.licence, size_mb, _state(status))
     Console().print(table)
+
+
+def _state(status: models.ModelStatus) -> str:
+    if status.installed:
+        return "in package" if status.in_package else "installed"
+    return status.problem or f"rejoinder models fetch {status.set}"
