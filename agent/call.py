@@ -374,8 +374,6 @@ class Call:
             case turns.ResetEar():
                 self._ear.reset()
                 self._shown = ""
-                if not self._listener.speaking_ms:
-                    self._item_id = ""
             case turns.Ask():
                 self._ask(command)
             case turns.Say(revision, phrase):

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 it was tried and failed, 2 the request or the environment 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,11 +17,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from agent import __version__
-from agent.commands import console, doctor, listen, models, say, serve, token
 from agent.config import load_settings
 from agent.errors import ConfigError, EnvironmentFault, RejoinderError
 
 __all__ = ["main"]
+
+COMMANDS = {
+    "serve": "take calls",
+    "token": "mint a token for a client",
+    "models": "list or fetch speech models",
+    "say": "speak a text into a file",
+    "listen": "transcribe a WAV file",
+    "console": "talk with the agent by typing",
+    "doctor": "check this machine",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -30,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Every expected failure is one line on standard error."""
-    args = parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = parser(argv).parse_args(argv)
     try:
         settings = load_settings(args.config, args.overrides(args) if hasattr(args, "overrides") else None)
         code: int = args.run(args, settings)
@@ -49,14 +60,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line, with the options of the one command that `argv` names."""
     top = argparse.ArgumentParser(prog="rejoinder", description="A real-time voice agent you can call.")
     top.add_argument("--version", action="version", version=f"rejoinder {__version__}")
-    top.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings file (default: rejoinder.toml if it is there)"
-    )
+    top.add_argument("--config", type=Path, metavar="FILE", help="settings file (default: ./rejoinder.toml)")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (serve, token, models, say, listen, console, doctor):
-        command.add(commands)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary)
+        if name in argv:
+            importlib.import_module(f"agent.commands.{name}").configure(command)
     return top

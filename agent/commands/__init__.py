@@ -1,9 +1,4 @@
-"""The subcommands of `rejoinder`, one a file: each has `add(subparsers)` and `run(args, settings) -> int`."""
+"""The subcommands of `rejoinder`, one a file: each has `configure(parser)` and `run(args, settings) -> int`.
 
-from __future__ import annotations
-
-import argparse
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+Only the one that is asked for is imported, so that `rejoinder token` does not wait for engines to load.
+"""

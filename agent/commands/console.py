@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.app import Agent
 from agent.config import Settings
@@ -20,22 +20,15 @@ from agent.media.pcm import PcmPort
 from agent.nlu.hook import Session
 from agent.observe import logs
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 RATE_HZ = 24_000
 REPLY_DEADLINE_S = 60.0
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser(
-        "console",
-        help="talk with the agent by typing",
-        description="Type to the agent, read its answers. Lines from a pipe are answered one after the other.",
-    )
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Type to the agent, read its answers. Lines from a pipe are answered one after the other."
     command.add_argument("--hook", metavar="TARGET", help="dialogue logic: package.module:object or ./file.py:object")
     command.add_argument("--json", action="store_true", help="print every event of the call as a JSON line")
     command.set_defaults(run=run, overrides=overrides)

@@ -12,17 +12,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agent import models
 from agent.config import Settings
 from agent.errors import RejoinderError
 from agent.media.opus import Decoder
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 MIN_FREE_MB = 500
 
@@ -37,9 +34,9 @@ class Check:
     fix: str = ""
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser("doctor", help="check this machine", description="Check what the agent needs.")
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Check what the agent needs."
     command.add_argument("--testing", action="store_true", help="check what the tests need too")
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)

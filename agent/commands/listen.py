@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.asr.factory import create_recognizer
 from agent.config import Settings
@@ -18,17 +17,14 @@ from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.resample import resample
 from agent.speech.clips import read_wav
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 FINAL_DEADLINE_S = 120.0
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser("listen", help="transcribe a WAV file", description="Transcribe a 16-bit WAV file.")
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Transcribe a 16-bit WAV file."
     command.add_argument("file", type=Path)
     command.add_argument("--language")
     command.add_argument("--json", action="store_true")

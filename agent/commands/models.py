@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -13,15 +12,12 @@ from rich.table import Table
 from agent import models
 from agent.config import Settings
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser("models", help="list or fetch speech models", description="Speech models.")
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Speech models."
     command.add_argument("action", nargs="?", default="list", choices=("list", "fetch", "verify"))
     command.add_argument("sets", nargs="*", help="sets to fetch (default: en); see `rejoinder models`")
     command.add_argument("--json", action="store_true")

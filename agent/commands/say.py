@@ -8,7 +8,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,17 +19,14 @@ from agent.speech.clips import write_wav
 from agent.tts.factory import create_synthesizer
 from agent.tts.protocol import Style, Voice
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 DEADLINE_S = 600.0
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser("say", help="speak a text into a file", description="Speak a text into a WAV file.")
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Speak a text into a WAV file."
     command.add_argument("text")
     command.add_argument("-o", "--out", type=Path, default=Path("out.wav"), help="WAV file (default out.wav)")
     command.add_argument("--voice")

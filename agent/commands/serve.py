@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.config import Settings
 from agent.observe import logs
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "overrides", "run"]
+__all__ = ["configure", "overrides", "run"]
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser("serve", help="take calls", description="Start the agent and take calls.")
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Start the agent and take calls."
     command.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     command.add_argument("--port", type=int, help="port to listen on (default 8080; 0 takes a free one)")
     command.add_argument("--hook", metavar="TARGET", help="dialogue logic: package.module:object or ./file.py:object")

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from agent.config import Settings
 
-if TYPE_CHECKING:
-    from agent.commands import Subparsers
-
-__all__ = ["add", "run"]
+__all__ = ["configure", "run"]
 
 
-def add(commands: Subparsers) -> None:
-    """Declare the command."""
-    command = commands.add_parser(
-        "token",
-        help="mint a token for a client",
-        description="Mint a JWT with the configured key (REJOINDER_AUTH__SECRET, or the RS256 key files).",
-    )
+def configure(command: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    command.description = "Mint a JWT with the configured key (REJOINDER_AUTH__SECRET, or the RS256 key files)."
     command.add_argument("--subject", default="client", help="who the token is for (default: client)")
     command.add_argument("--ttl", type=int, metavar="SECONDS", help="lifetime (default: auth.token_ttl_s)")
     command.add_argument("--calls", type=int, help="how many calls at once the holder may have")

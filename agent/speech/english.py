@@ -1,0 +1,327 @@
+"""How English text is read aloud: numbers, money, dates, codes and signs as words. Pure; the tables are data/en.toml.
+
+Rules run in order, each over the whole text; what one has written in words no later rule takes for figures.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from num2words import num2words
+
+from agent.speech.addresses import AddressWords, read_addresses
+
+__all__ = ["DATA", "read_english"]
+
+DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "en.toml").read_text(encoding="utf-8"))
+
+MAX_INTEGER_DIGITS = 15
+"""Longer numbers are codes; num2words ends at 10^306 anyhow."""
+
+_ADDRESS = AddressWords("at", "dot", "dash", "underscore", "plus", "the link")
+
+
+def _alt(words: Any) -> str:
+    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+
+
+_MONTH_OF = {name.lower(): name for name in DATA["months"]} | {
+    short.rstrip(".").lower(): name for short, name in DATA["month_abbreviations"].items()
+}
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+N = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_M = rf"(?:{_alt(DATA['months'])}|{_alt(s.rstrip('.') for s in DATA['month_abbreviations'])})\b\.?"
+_CODE_WORD = rf"(?:{_alt({*DATA['code_words'], *(w.capitalize() for w in DATA['code_words'])})})"
+_SCALE = rf"(?:\s?(hundred|{_alt(DATA['scales'])})\b)?"
+_CUR = _alt(DATA["currencies"])
+
+_ISO_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?:T[\d:.]+Z?)?(?![\w-])")
+_US_DATE = re.compile(r"(?<![\w/.])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])")
+_MONTH_DAY = re.compile(rf"\b({_M})\s+(\d{{1,2}})(?:st|nd|rd|th)?(?![\w:%.]*\d|\w)(?:,?\s+(\d{{4}})\b)?")
+_DAY_MONTH = re.compile(rf"\b(the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_M})(?:,?\s+(\d{{4}})\b)?")
+_MONTH_YEAR = re.compile(rf"\b({_M}),?\s+(\d{{4}})\b")
+_TIME = re.compile(r"(?<![\w:.])(\d{1,2}):(\d{2})(?::(\d{2}))?(?:\s?([AaPp])\.?\s?[Mm]\b(\.)?)?(?![\w:])")
+_HOUR = re.compile(r"(?<![\w:.,])(\d{1,2})\s?([AaPp])(?:\.\s?[Mm]\.|[Mm]\b(\.)?)")
+_PHONE = re.compile(
+    r"(?<![\w.,/$-])(?:\+?\(?\d{1,4}\)?[ .-])?\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])"
+    r"|(?<![\w.,/$-])\d{3}-\d{4}(?![\w-])"
+    r"|(?<![\w.,/$-])\+\d{1,3}(?:[ .-]?\(?\d{1,5}\)?){2,6}(?![\w-])"
+    r"|(?<![\w.,/$-])0\d{2,4}[ -]\d{3,4}(?:[ -]\d{3,4})?(?![\w-])"
+    r"|(?<![\w.,/$-])\d{3,4}-\d{3,4}-\d{3,4}(?![\w-])"
+)
+_CODE = re.compile(
+    rf"\b({_CODE_WORD})((?:\s+(?:number|numbers|no\.?|num|id|ID|code))?(?:\s+(?:is|are|was|ending in|ends in))?\s*[:#]?\s*#?)"
+    r"(?<=[\s:#])((?=[A-Za-z-]{0,8}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)\b(?![.,]\d)"
+)
+_HASH_CODE = re.compile(r"(?<!\w)#\s?((?=[A-Za-z-]{0,8}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)\b")
+_LONE_CODE = re.compile(r"(?<![\w.-])([A-Z]{1,5}-?\d{3,}[A-Z0-9]*(?:-[A-Z0-9]+)*)\b")
+_MONEY = re.compile(rf"(?<![\w.])([-−]\s?)?({_CUR})\s?(-?)({N}){_SCALE}(?:\s?[-–]\s?(?:{_CUR})?\s?({N}){_SCALE})?")
+_MONEY_AFTER = re.compile(rf"(?<![\w.,])(-?)({N})\s?({_alt(c for c in DATA['currencies'] if c not in ('$', 'A$', 'C$'))})(?!\w)")
+_CENTS = re.compile(rf"(?<![\w.])({N})\s?¢")
+_PERCENT_RANGE = re.compile(rf"(?<![\w.])({N})\s?%?\s?[-–]\s?({N})\s?%")
+_PERCENT = re.compile(rf"({N})\s?[%％]")
+_DEGREES = re.compile(rf"({N})\s?°\s?([CFK])?(?![a-z])")
+_UNIT = re.compile(rf"(?<![\w.])({N})\s?({_alt(DATA['units'])})(?![\w/])")
+_AROUND_THE_CLOCK = re.compile(r"(?<![\w/])24/7(?![\w/])")
+_FRACTION = re.compile(r"(?<![\w./])(?:(\d{1,4})\s)?(\d{1,3})[/⁄](\d{1,4})(?![\w/])")
+_ORDINAL = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,15})(st|nd|rd|th)\b", re.I)
+_DECADE = re.compile(r"(?<![\w.])(?:(\d{2})|['’])(\d0)s\b")
+_RANGE = re.compile(rf"(?<![\w.-])({N})\s?[-–]\s?({N})(?![\w-])")
+_YEAR = re.compile(r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter)\s+(1[1-9]\d\d|20\d\d)\b(?![,.]\d)")
+_NUMBER_SIGN = re.compile(r"\b(No|no|Nos)\.\s?(?=\d)")
+_TITLE = re.compile(rf"(?<![\w.])({_alt(DATA['titles'])})(?=\s+[A-Z])")
+_ABBREVIATION = re.compile(rf"(?<![\w.])({_alt(DATA['abbreviations'] | DATA['month_abbreviations'])})(?!\w)")
+_STREET = re.compile(r"(?:\b[A-Z][a-z]+|(?:st|nd|rd|th|\d))\s+$")
+_INITIALS = re.compile(r"(?<![\w.])((?:[A-Za-z]\.){2,6})(?!\w)")
+_DOTTED = re.compile(r"(?<![\w.])(\d+(?:\.\d+){2,})(?!\w)")
+_SIGNED = re.compile(rf"(?<![\w.)])([-−+±])\s?(?={N})")
+_LETTER_FIGURE = re.compile(r"(?<=[A-Za-z])-?(?=\d)|(?<=\d)-?(?=[A-Za-z])")
+_NUMBER = re.compile(rf"(?<!\d){N}|\d+")
+_LEADING_POINT = re.compile(r"(?<![\w.])\.(\d+)")
+_COMPARED = re.compile(r"(?<=[\w)])\s*(<=|>=|<|>)\s*(?=[\w(])")
+_TIMES = re.compile(r"(?<=\d)\s*[*x×]\s*(?=\d)|(?<=\w)\s\*\s(?=\w)")
+_SPAN_OF_TIME = re.compile(
+    r"(?:(?<=\b[ap] m)|(?<=o'clock)|(?<=midnight))\s?[-–]\s?(?=[a-z])|(?<=\d)\s?[-–]\s?(?=[a-z -]{3,24} [ap] m\b)"
+)
+_INITIALS_AND = re.compile(r"\b([A-Z]{1,3})&([A-Z]{1,3})\b")
+_AND_OR = re.compile(r"\band/or\b", re.I)
+_CARDINAL_AND = re.compile(r"\band\s")
+
+
+def read_english(text: str) -> str:
+    """The text with every figure and sign in words. Markup must be gone already; white space is left as it falls."""
+    text = text.translate(_PLAIN_MARKS)
+    text = "".join(f" {unicodedata.normalize('NFKC', c)}" if unicodedata.category(c) == "No" else c for c in text)
+    text = read_addresses(text, _ADDRESS, DATA["top_domains"], _spell)
+    text = _ISO_DATE.sub(lambda m: _date(m, int(m[2]), int(m[3]), m[1]), text)
+    text = _US_DATE.sub(_us_date, text)
+    text = _TIME.sub(_time, text)
+    text = _HOUR.sub(lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}", text)
+    text = _SPAN_OF_TIME.sub(" to ", text)
+    text = _INITIALS_AND.sub(lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}", text)
+    text = _PHONE.sub(_phone, text)
+    text = _CODE.sub(_code, text)
+    text = _HASH_CODE.sub(lambda m: f"number {_code_value(m[1])}", text)
+    text = _LONE_CODE.sub(lambda m: _spell(m[1]), text)
+    text = _MONEY.sub(_money, text)
+    text = _MONEY_AFTER.sub(lambda m: _minus(m[1]) + _amount(m[3], m[2], None), text)
+    text = _CENTS.sub(lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}", text)
+    text = _MONTH_DAY.sub(lambda m: _date(m, _month(m[1]), int(m[2]), m[3]), text)
+    text = _DAY_MONTH.sub(_day_month, text)
+    text = _MONTH_YEAR.sub(lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}", text)
+    text = _PERCENT_RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])} percent", text)
+    text = _PERCENT.sub(lambda m: f"{_say(m[1])} percent", text)
+    text = _DEGREES.sub(_degrees, _signs(text, _DEGREES))
+    text = _UNIT.sub(_unit, _signs(text, _UNIT))
+    text = _AROUND_THE_CLOCK.sub("twenty-four seven", text)
+    text = _FRACTION.sub(_fraction, text)
+    text = _ORDINAL.sub(lambda m: _words(int(m[1].replace(",", "")), "ordinal"), text)
+    text = _DECADE.sub(lambda m: (_words(int(m[1])) + " " if m[1] else "") + _tens(m[2]), text)
+    text = _RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])}", text)
+    text = _YEAR.sub(lambda m: f"{m[1]} {_year(m[2])}", text)
+    text = _NUMBER_SIGN.sub(lambda m: "Numbers " if m[1] == "Nos" else "Number " if m[1] == "No" else "number ", text)
+    text = _TITLE.sub(_title, text)
+    text = _ABBREVIATION.sub(_abbreviation, text)
+    text = _INITIALS.sub(_initials, text)
+    text = _DOTTED.sub(lambda m: " point ".join(_say(part) for part in m[1].split(".")), text)
+    text = _TIMES.sub(" times ", text)
+    text = _COMPARED.sub(lambda m: _COMPARISONS[m[1]], text)
+    text = _SIGNED.sub(lambda m: _SIGNS[m[1]] + " ", text)
+    text = _LEADING_POINT.sub(lambda m: f"zero point {_spell(m[1])}", text)
+    text = _LETTER_FIGURE.sub(" ", text)
+    text = _NUMBER.sub(lambda m: _say(m.group()), text)
+    text = _AND_OR.sub("and or", text)
+    for sign, word in DATA["symbols"].items():
+        text = text.replace(sign, word)
+    return text.translate(_DROPPED)
+
+
+_PLAIN_MARKS = str.maketrans(
+    {"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-", "℃": "°C", "℉": "°F", "¢": "¢", "（": "(", "）": ")"}
+    | {chr(0xFF10 + i): str(i) for i in range(10)}
+)
+_DROPPED = str.maketrans(
+    {'"': "", "#": " ", "_": " ", "*": " ", "\\": " ", "^": " ", "~": " ", "`": "", "{": " ", "}": " ", "[": " ", "]": " "}
+    | {"<": " ", ">": " ", "(": ", ", ")": ", ", "•": ", ", "·": ", ", "→": ", ", "←": ", ", "⇒": ", ", "–": " - ", "¢": " cents "}
+)
+_COMPARISONS = {"<": " is less than ", ">": " is greater than ", "<=": " is at most ", ">=": " is at least "}
+_SIGNS = {"-": "minus", "−": "minus", "+": "plus", "±": "plus or minus"}
+
+
+def _words(value: int, form: str = "cardinal") -> str:
+    said: str = num2words(value, to=form)
+    return _CARDINAL_AND.sub("", said.replace(",", ""))
+
+
+def _spell(code: str) -> str:
+    """Digits and letters one by one; long runs of digits in groups, a comma apart."""
+    out: list[str] = []
+    for run in re.findall(r"\d+|[A-Za-z]+", code):
+        if run.isdigit():
+            size = len(run) if len(run) <= 5 else 4 if len(run) % 4 == 0 else 3
+            groups = [run[i : i + size] for i in range(0, len(run), size)]
+            out.append(", ".join(" ".join(_DIGITS[int(d)] for d in group) for group in groups))
+        else:
+            out.append(" ".join(run.upper()))
+    return " ".join(out)
+
+
+def _say(number: str) -> str:
+    whole, _, decimals = number.replace(",", "").partition(".")
+    if len(whole) > MAX_INTEGER_DIGITS or (len(whole) > 1 and whole.startswith("0")):
+        said = _spell(whole)
+    else:
+        said = _words(int(whole))
+    return f"{said} point {' '.join(_DIGITS[int(d)] for d in decimals)}" if decimals else said
+
+
+def _year(year: str) -> str:
+    return _words(int(year), "year")
+
+
+def _tens(ten: str) -> str:
+    return {"00": "hundreds", "10": "tens"}.get(ten) or _words(int(ten)).removesuffix("y") + "ies"
+
+
+def _month(name: str) -> int:
+    months: list[str] = DATA["months"]
+    return months.index(_MONTH_OF[name.rstrip(".").lower()]) + 1
+
+
+def _date(m: re.Match[str], month: int, day: int, year: str | None) -> str:
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return m.group()
+    return f"{DATA['months'][month - 1]} {_words(day, 'ordinal')}" + (f", {_year(year)}" if year else "")
+
+
+def _us_date(m: re.Match[str]) -> str:
+    first, second, year = int(m[1]), int(m[2]), m[3]
+    if len(year) == 2:
+        year = ("20" if int(year) < 70 else "19") + year
+    return _date(m, first, second, year) if first <= 12 else _date(m, second, first, year)
+
+
+def _day_month(m: re.Match[str]) -> str:
+    if not 1 <= int(m[2]) <= 31:
+        return m.group()
+    the = m[1] or "the "
+    year = f", {_year(m[4])}" if m[4] else ""
+    return f"{the}{_words(int(m[2]), 'ordinal')} of {DATA['months'][_month(m[3]) - 1]}{year}"
+
+
+def _stop(m: re.Match[str]) -> str:
+    """The full stop of `p.m.` stays if the text ends there."""
+    return "." if m.group().endswith(".") and not m.string[m.end() :].strip("\"')”’ \n") else ""
+
+
+def _time(m: re.Match[str]) -> str:
+    hour, minute, second = int(m[1]), int(m[2]), m[3]
+    if hour > 24 or minute > 59 or (second and int(second) > 59):
+        return m.group()
+    half = f" {m[4].lower()} m{_stop(m)}" if m[4] else ""
+    if minute == 0:
+        said = _words(hour) + ("" if half or second else " o'clock") if 1 <= hour <= 12 or half else f"{_words(hour)} hundred"
+        said = "midnight" if hour in (0, 24) and not second else said
+    else:
+        said = f"{_words(hour)} {'oh ' if minute < 10 else ''}{_words(minute)}"
+    if second:
+        said += f" and {_words(int(second))} {'second' if int(second) == 1 else 'seconds'}"
+    return said + half
+
+
+def _phone(m: re.Match[str]) -> str:
+    groups = re.findall(r"\d+", m.group())
+    if len(groups) == 1:
+        return ("plus " if m.group().startswith("+") else "") + _spell(groups[0])
+    said = ", ".join(" ".join(_DIGITS[int(d)] for d in group) for group in groups)
+    return f"plus {said}" if m.group().startswith("+") else said
+
+
+def _code_value(code: str) -> str:
+    return _say(code) if code.isdigit() and len(code) < 3 else _spell(code)
+
+
+def _code(m: re.Match[str]) -> str:
+    code = m[3]
+    follower = m.string[m.end() :].lstrip().split(" ", 1)[0].strip(".,;!?")
+    if code.isdigit() and (len(code) < 3 or follower in DATA["amount_words"]):
+        return m.group()
+    if re.fullmatch(r"\d+(?:st|nd|rd|th|[kKmM]|" + _alt(DATA["units"]) + ")", code):
+        return m.group()
+    lead = m[2].replace("#", " number " if "number" not in m[2].lower() and m[1].lower() != "number" else " ")
+    return f"{m[1]}{re.sub(r'(?i)no[.]?(?=[ :]*$)', 'number', lead)}{_spell(code)}"
+
+
+def _minus(sign: str | None) -> str:
+    return "minus " if sign and sign.strip() else ""
+
+
+def _money(m: re.Match[str]) -> str:
+    minus = _minus(m[1]) or _minus(m[3])
+    if m[6] is None:
+        return minus + _amount(m[2], m[4], m[5])
+    unit = DATA["currencies"][m[2]][1]
+    scales = [f" {DATA['scales'].get(s, s)}" if s else "" for s in (m[5], m[7])]
+    return f"{minus}{_say(m[4])}{scales[0]} to {_say(m[6])}{scales[1]} {unit}"
+
+
+def _amount(currency: str, number: str, scale: str | None) -> str:
+    names: list[str] = DATA["currencies"][currency]
+    if scale:
+        return f"{_say(number)} {DATA['scales'].get(scale, scale)} {names[1]}"
+    whole, _, decimals = number.replace(",", "").partition(".")
+    if not decimals or len(names) < 4 or len(decimals) > 2:
+        return f"{_say(number)} {names[0] if number == '1' else names[1]}"
+    large = f"{_say(whole)} {names[0] if whole == '1' else names[1]}"
+    small = int(decimals.ljust(2, "0"))
+    if not small:
+        return large
+    cents = f"{_words(small)} {names[2] if small == 1 else names[3]}"
+    return cents if whole.strip("0") == "" else f"{large} and {cents}"
+
+
+def _signs(text: str, pattern: re.Pattern[str]) -> str:
+    """Read a sign in front of what `pattern` finds, while it is still figures."""
+    return re.sub(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})", lambda m: _SIGNS[m[1]] + " ", text)
+
+
+def _degrees(m: re.Match[str]) -> str:
+    scale = {"C": " Celsius", "F": " Fahrenheit", "K": " Kelvin", None: ""}[m[2]]
+    return f"{_say(m[1])} {'degree' if m[1] == '1' else 'degrees'}{scale}"
+
+
+def _unit(m: re.Match[str]) -> str:
+    one, many = DATA["units"][m[2]]
+    return f"{_say(m[1])} {one if m[1] == '1' else many}"
+
+
+def _fraction(m: re.Match[str]) -> str:
+    above, below = int(m[2]), int(m[3])
+    if not 0 < above < below or below > 1000:
+        return f"{m[1] + ' ' if m[1] else ''}{_say(m[2])} slash {_say(m[3])}"
+    names = DATA["denominators"].get(str(below)) or [_words(below, "ordinal"), _words(below, "ordinal") + "s"]
+    said = f"{_words(above)} {names[0] if above == 1 else names[1]}"
+    return f"{_say(m[1])} and {said}" if m[1] else said
+
+
+def _title(m: re.Match[str]) -> str:
+    if m[1] in DATA["abbreviations"] and _STREET.search(m.string[: m.start()]):
+        return m.group()
+    title: str = DATA["titles"][m[1]]
+    return title
+
+
+def _abbreviation(m: re.Match[str]) -> str:
+    said: str = DATA["abbreviations"].get(m[1]) or DATA["month_abbreviations"][m[1]]
+    ends = m[1].endswith(".") and not m.string[m.end() :].strip("\"') \n")
+    return f"{said}." if ends else said
+
+
+def _initials(m: re.Match[str]) -> str:
+    letters = m[1].replace(".", "").upper()
+    return " ".join(letters) + _stop(m)

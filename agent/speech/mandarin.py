@@ -1,0 +1,178 @@
+"""How Mandarin text is read aloud: figures and signs in characters. Pure; the tables are data/zh.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from agent.speech.addresses import AddressWords, read_addresses
+
+__all__ = ["read_mandarin"]
+
+DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "zh.toml").read_text(encoding="utf-8"))
+
+MAX_INTEGER_DIGITS = 16
+_DIGITS = "零一二三四五六七八九"
+_CALLED = "零幺二三四五六七八九"
+"""In telephone numbers and codes one is yāo, since yī is easily heard as qī."""
+
+_ADDRESS = AddressWords("艾特", "点", "杠", "下划线", "加", "链接")
+_TOP_DOMAINS = ("com", "cn", "net", "org", "io", "ai", "app", "shop", "gov", "edu")
+
+
+def _alt(words: Any) -> str:
+    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+
+
+N = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_MEASURE = _alt(DATA["measure_words"])
+_DATE = re.compile(r"(?<!\d)(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
+_YEAR = re.compile(r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|内|以|来|多|间))")
+_MONTH_DAY = re.compile(r"(?<!\d)(\d{1,2})月(?:(\d{1,2})([日号]))?")
+_TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d{2})(?::(\d{2}))?(?![\d:])")
+_PHONE = re.compile(
+    r"(?<![\d.,A-Za-z-])(?:\+?86[- ]?)?(?:1[3-9]\d(?:[- ]?\d{4}){2}|[48]00[- ]?\d{3,4}[- ]?\d{3,4}|0\d{2,3}[- ]\d{7,8}|\d{3,4}-\d{3,4}-\d{3,4})(?![\d-])"
+)
+_CODE = re.compile(
+    rf"({_alt(DATA['code_words'])})((?:是|为|：|:|\s|#|尾号)*)((?=[A-Za-z-]{{0,8}}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(?!\.?\d|%)(?!\s?(?:{_MEASURE}))"
+)
+_LONE_CODE = re.compile(r"(?<![A-Za-z\d.-])([A-Z]{1,5}-?\d{3,}[A-Z0-9]*)")
+_MONEY = re.compile(rf"(-?)({_alt(DATA['currencies'])})\s?(-?)({N})\s?([万亿])?")
+_PERCENT = re.compile(rf"([-+−]?)({N})\s?[%％](?:\s?[-–~～到至]\s?({N})\s?[%％])?")
+_PERCENT_RANGE = re.compile(rf"({N})\s?[-–~～]\s?({N})\s?[%％]")
+_TEMPERATURE = re.compile(rf"([-+−]?)({N})\s?(°C|℃|°F|度)")
+_UNIT = re.compile(rf"(?<![A-Za-z\d.])({N})\s?({_alt(DATA['units'])})(?![A-Za-z])")
+_FRACTION = re.compile(r"(?<![\d/.])(\d{1,3})/(\d{1,3})(?![\d/])")
+_RANGE = re.compile(rf"(?<![\d.A-Za-z-])({N})\s?[-–~～]\s?({N})(?![\d-])")
+_TWO = re.compile(rf"(?<![\d.,点第])2(?=\s?(?:{_MEASURE}))")
+_DOTTED = re.compile(r"\d+(?:\.\d+){2,}")
+_SIGNED = re.compile(r"(?<![\w.])([-−+])(?=\d)")
+_NUMBER = re.compile(rf"{N}")
+_SPACED_LETTERS = re.compile(r"(?<=[A-Za-z])(?=\d)")
+
+_FULL_WIDTH = {ord("\uff01") + i: 0x21 + i for i in range(94) if not chr(0x21 + i) in "!,:;?()"}
+"""Full-width letters, figures and signs to plain ones, but not the marks that shape the melody."""
+
+_DROPPED = str.maketrans(
+    {c: "" for c in "《》〈〉「」『』【】〔〕“”\"‘’*_`\\^{}[]#|•·"} | {"（": "，", "）": "，", "(": "，", ")": "，", "→": "，", "/": " "}
+)
+
+
+def read_mandarin(text: str) -> str:
+    """The text with every figure and sign in characters; Latin words stay. Markup must be gone already."""
+    text = text.translate(_FULL_WIDTH)
+    text = read_addresses(text, _ADDRESS, _TOP_DOMAINS, _call)
+    text = _DATE.sub(lambda m: f"{_spell(m[1])}年{_cardinal(m[2])}月{_cardinal(m[3])}日", text)
+    text = _PHONE.sub(lambda m: "，".join(_call(g) for g in re.findall(r"\d+", m.group())), text)
+    text = _CODE.sub(lambda m: m.group() if m[3].isdigit() and len(m[3]) > 16 else m[1] + m[2] + _code(m[3]), text)
+    text = _LONE_CODE.sub(lambda m: _code(m[1]), text)
+    text = _YEAR.sub(lambda m: _spell(m[1]), text)
+    text = _MONTH_DAY.sub(
+        lambda m: f"{_cardinal(m[1])}月" + (f"{_cardinal(m[2])}{m[3]}" if m[2] else ""), text
+    )
+    text = _TIME.sub(_time, text)
+    text = _MONEY.sub(_money, text)
+    text = _PERCENT_RANGE.sub(lambda m: f"百分之{_say(m[1])}到百分之{_say(m[2])}", text)
+    text = _PERCENT.sub(_percent, text)
+    text = _TEMPERATURE.sub(_temperature, text)
+    text = _UNIT.sub(lambda m: _say(m[1]) + DATA["units"][m[2]], text)
+    text = _FRACTION.sub(lambda m: f"{_cardinal(m[2])}分之{_cardinal(m[1])}", text)
+    text = _RANGE.sub(lambda m: f"{_say(m[1])}到{_say(m[2])}", text)
+    text = _DOTTED.sub(lambda m: "点".join(_cardinal(p) for p in m.group().split(".")), text)
+    text = _TWO.sub("两", text)
+    text = _SIGNED.sub(lambda m: "正" if m[1] == "+" else "负", text)
+    text = _SPACED_LETTERS.sub(" ", text)
+    text = _NUMBER.sub(lambda m: _say(m.group()), text)
+    for sign, word in DATA["symbols"].items():
+        text = text.replace(sign, word)
+    return text.translate(_DROPPED)
+
+
+def _spell(digits: str) -> str:
+    return "".join(_DIGITS[int(d)] for d in digits)
+
+
+def _call(digits: str) -> str:
+    return "".join(_CALLED[int(d)] for d in digits)
+
+
+def _code(code: str) -> str:
+    return "".join(_call(run) if run.isdigit() else " ".join(run) for run in re.findall(r"\d+|[A-Za-z]+", code))
+
+
+def _cardinal(digits: str) -> str:
+    """A whole number in characters; one with leading zeros, or of more than 16 figures, figure by figure."""
+    digits = digits.replace(",", "")
+    if len(digits) > MAX_INTEGER_DIGITS or (len(digits) > 2 and digits.startswith("0")):
+        return _spell(digits)
+    value = int(digits)
+    if value == 0:
+        return "零"
+    groups: list[int] = []
+    while value:
+        value, group = divmod(value, 10_000)
+        groups.append(group)
+    said = ""
+    gap = False
+    for place in range(len(groups) - 1, -1, -1):
+        group = groups[place]
+        if group == 0:
+            gap = bool(said)
+            continue
+        if said and (gap or group < 1000):
+            said += "零"
+        said += _group(group) + ("", "万", "亿", "万亿")[place]
+        gap = False
+    return said.removeprefix("一") if said.startswith("一十") else said
+
+
+def _group(value: int) -> str:
+    said = ""
+    gap = False
+    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit, value = divmod(value, unit)
+        if digit:
+            said += ("零" if gap and said else "") + _DIGITS[digit] + name
+            gap = False
+        else:
+            gap = True
+    return said
+
+
+def _say(number: str) -> str:
+    whole, _, decimals = number.replace(",", "").partition(".")
+    return _cardinal(whole) + (f"点{_spell(decimals)}" if decimals else "")
+
+
+def _time(m: re.Match[str]) -> str:
+    hour, minute = int(m[1]), int(m[2])
+    if hour > 24 or minute > 59:
+        return m.group()
+    said = ("两" if hour == 2 else _cardinal(m[1])) + "点"
+    if minute == 30 and not m[3]:
+        said += "半"
+    elif minute:
+        said += ("零" if minute < 10 else "") + _cardinal(str(minute)) + "分"
+    elif not m[3]:
+        said += "整" if not m.string[m.end() :].startswith("整") else ""
+    return said + (f"{_cardinal(m[3])}秒" if m[3] else "")
+
+
+def _money(m: re.Match[str]) -> str:
+    minus = "负" if m[1] or m[3] else ""
+    unit = DATA["currencies"][m[2]]
+    after = m.string[m.end() :].startswith(unit)
+    return f"{minus}{_say(m[4].rstrip('0').rstrip('.') if '.' in m[4] else m[4])}{m[5] or ''}{'' if after else unit}"
+
+
+def _percent(m: re.Match[str]) -> str:
+    sign = {"": "", "+": "正"}.get(m[1], "负")
+    return f"{sign}百分之{_say(m[2])}" + (f"到百分之{_say(m[3])}" if m[3] else "")
+
+
+def _temperature(m: re.Match[str]) -> str:
+    unit = DATA["units"].get(m[3], m[3])
+    sign = {"": "", "+": "零上"}.get(m[1], "零下")
+    return f"{sign}{_say(m[2])}{unit}"
