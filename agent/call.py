@@ -189,7 +189,6 @@ class Call:
             await self._close()
             self.parts.metrics.call_ended(channel, OUTCOMES.get(self.end_reason, "completed"))
             log.info("call ended", extra={"call_id": self.id, "reason": self.end_reason})
-            self._emit(CallEnded(self.end_reason))
             self._closed.set()
 
     async def wait_ended(self) -> str:
@@ -217,6 +216,9 @@ class Call:
         try:
             async with asyncio.timeout(CLOSE_DEADLINE_S):
                 await asyncio.gather(*self._tasks, return_exceptions=True)
+                assert self.end_reason is not None
+                # While the port still carries messages: this is the last one the client gets.
+                self._emit(CallEnded(self.end_reason))
                 await self.port.close()
         except TimeoutError:
             log.error("call did not close in time", extra={"call_id": self.id, "tasks": len(self._tasks)})

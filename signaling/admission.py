@@ -1,0 +1,108 @@
+"""Which calls are whose, and who may start one more. No I/O; the agent's own table of live calls is the truth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agent.errors import CallRefused
+from agent.nlu.hook import Channel
+from signaling.ports import AgentLike, CallLike, WebRtcPortLike
+from signaling.problems import HttpFault
+from signaling.tokens import Claims
+
+__all__ = ["CallRegistry", "OwnedCall"]
+
+BUSY_RETRY_S = 5
+STARTING_RETRY_S = 2
+DRAINING_RETRY_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedCall:
+    """A live call, the subject that made it, and its port if that takes candidates."""
+
+    subject: str
+    call: CallLike
+    port: WebRtcPortLike | None
+
+
+class CallRegistry:
+    """Calls made through signaling. Ended ones vanish by themselves: only ids the agent still lists are kept."""
+
+    def __init__(self, agent: AgentLike) -> None:
+        self._agent = agent
+        self._owned: dict[str, OwnedCall] = {}
+        self._starting: Counter[str] = Counter()
+
+    @contextmanager
+    def starting(self, claims: Claims, channel: Channel) -> Iterator[None]:
+        """Hold a place while a call is being set up; CallRefused raised inside is counted as well.
+
+        Raises:
+            HttpFault: 403, the token does not open this channel; 429, its subject has as many calls as it may.
+            CallRefused: draining, not ready, or full.
+        """
+        if not claims.allows(channel):
+            raise HttpFault(
+                403, "channel_not_allowed", f"the token does not open the channel {channel!r}", field="channel"
+            )
+        try:
+            self._admit(claims)
+            self._starting[claims.subject] += 1
+            try:
+                yield
+            finally:
+                self._starting[claims.subject] -= 1
+                if not self._starting[claims.subject]:
+                    del self._starting[claims.subject]
+        except CallRefused:
+            self._agent.metrics.call_refused(channel)
+            raise
+        except HttpFault as error:
+            if error.status == 429:
+                self._agent.metrics.call_refused(channel)
+            raise
+
+    def _admit(self, claims: Claims) -> None:
+        agent = self._agent
+        if agent.draining:
+            raise CallRefused("the server is shutting down", retry_after_s=DRAINING_RETRY_S)
+        if len(agent.calls) + self._starting.total() >= agent.settings.server.max_calls:
+            raise CallRefused("all lines are busy", retry_after_s=BUSY_RETRY_S)
+        if not agent.ready:
+            raise CallRefused(f"the server is not ready: {agent.not_ready_reason}", retry_after_s=STARTING_RETRY_S)
+        if claims.max_calls is not None and self.count(claims.subject) >= claims.max_calls:
+            raise HttpFault(
+                429,
+                "too_many_calls",
+                f"this token's subject may have {claims.max_calls} calls at once",
+                headers={"Retry-After": str(BUSY_RETRY_S)},
+            )
+
+    def count(self, subject: str) -> int:
+        """Calls of `subject`, live or being set up."""
+        self._prune()
+        return self._starting[subject] + sum(owned.subject == subject for owned in self._owned.values())
+
+    def add(self, subject: str, call: CallLike, port: WebRtcPortLike | None) -> None:
+        """Remember a call that has started."""
+        self._prune()
+        self._owned[call.id] = OwnedCall(subject, call, port)
+
+    def find(self, call_id: str, subject: str) -> OwnedCall | None:
+        """The live call of that id if it is this subject's; others' calls do not exist for it."""
+        self._prune()
+        owned = self._owned.get(call_id)
+        return owned if owned is not None and owned.subject == subject else None
+
+    def forget(self, call_id: str) -> None:
+        """Drop a call that is being hung up, so that it no longer answers or counts."""
+        self._owned.pop(call_id, None)
+
+    def _prune(self) -> None:
+        live = self._agent.calls
+        for call_id in [call_id for call_id in self._owned if call_id not in live]:
+            del self._owned[call_id]

@@ -1,0 +1,328 @@
+"""GET /v1/stream: a call over a WebSocket of plain PCM, both ways.
+
+The shell only: what is said is decided in `stream_messages`, what waits to be sent in `outbox`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from agent.errors import CallRefused, ProtocolError, RejoinderError
+from agent.events import CallEnded, CallEvent, OutputCleared
+from agent.nlu.hook import Session
+from agent.observe.logs import CallLogger, call_logger
+from signaling.admission import CallRegistry
+from signaling.calls import new_call_id
+from signaling.guards import bearer_token
+from signaling.limits import TokenBucket
+from signaling.outbox import BYTES_PER_SAMPLE, Outbox
+from signaling.ports import PEER_CLOSED, AgentLike, CallLike, MakePcmPort, PcmPortLike
+from signaling.problems import HttpFault
+from signaling.realtime import Message, encode
+from signaling.realtime_session import MESSAGE_BURST, MESSAGES_PER_S, perform
+from signaling.stream_messages import StreamTranslator, parse_stream_message, stream_error
+from signaling.tokens import TokenVerifier
+
+__all__ = ["RATES_HZ", "StreamDoor"]
+
+RATES_HZ = (8000, 16_000, 24_000, 48_000)
+
+MAX_AUDIO_MS = 200
+
+MAX_MESSAGE_BYTES = 64 * 1024
+"""200 ms at 48 kHz are 19,200 bytes; up to here the port says what is wrong, above it the frame is not even read."""
+
+HEARTBEAT_S = 20.0
+"""Well above the few seconds for which back-pressure may leave a pong unread."""
+
+SEND_BUFFER_BYTES = 32 * 1024
+"""What kernel and transport may each hold; more would hide a slow client, and no barge-in could call it back."""
+
+SEND_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 2.0
+CALL_END_TIMEOUT_S = 8.0
+
+CLOSE_UNAUTHORIZED = 4401
+"""401, in the range for private use (RFC 6455 section 7.4.2)."""
+
+MAX_REASON_BYTES = 123
+"""RFC 6455 section 5.5: a control frame holds 125 bytes, two are the code."""
+
+_CLOSE_CODES = {
+    "invalid_json": WSCloseCode.INVALID_TEXT,
+    "invalid_value": WSCloseCode.INVALID_TEXT,
+    "odd_length": WSCloseCode.INVALID_TEXT,
+    "audio_too_long": WSCloseCode.MESSAGE_TOO_BIG,
+    "unknown_type": WSCloseCode.UNSUPPORTED_DATA,
+    "unsupported_rate": WSCloseCode.UNSUPPORTED_DATA,
+    "rate_limited": WSCloseCode.POLICY_VIOLATION,
+    "channel_not_allowed": WSCloseCode.POLICY_VIOLATION,
+    "call_refused": WSCloseCode.TRY_AGAIN_LATER,
+    "too_many_calls": WSCloseCode.TRY_AGAIN_LATER,
+    "too_slow": WSCloseCode.TRY_AGAIN_LATER,
+    "unauthorized": CLOSE_UNAUTHORIZED,
+    "internal_error": WSCloseCode.INTERNAL_ERROR,
+}
+
+logger = logging.getLogger(__name__)
+
+
+class StreamDoor:
+    """The handler of /v1/stream."""
+
+    def __init__(
+        self,
+        agent: AgentLike,
+        *,
+        verifier: TokenVerifier,
+        registry: CallRegistry,
+        make_port: MakePcmPort,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._agent = agent
+        self._verifier = verifier
+        self._registry = registry
+        self._make_port = make_port
+        self._heartbeat_s = heartbeat_s
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Upgrade, then one call until either side ends it."""
+        ws = web.WebSocketResponse(
+            timeout=CLOSE_TIMEOUT_S,
+            heartbeat=self._heartbeat_s,
+            max_msg_size=MAX_MESSAGE_BYTES,
+            writer_limit=SEND_BUFFER_BYTES // 4,
+            compress=False,
+        )
+        if not ws.can_prepare(request):
+            raise HttpFault(
+                426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"}
+            )
+        await ws.prepare(request)
+        _limit_buffers(request.transport)
+        try:
+            await self._serve(request, ws)
+        except CallRefused as error:
+            message = stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
+            await _refuse(ws, message)
+        except ProtocolError as error:
+            await _refuse(ws, stream_error(error.code, str(error), error.field))
+        except Exception as error:
+            # Not for the middleware: a socket that has been upgraded cannot be answered by a problem document.
+            self._agent.metrics.error("signaling", error)
+            logger.exception("a stream failed")
+            await _refuse(ws, stream_error("internal_error", "the server failed on this call"))
+        finally:
+            await _shut(request, ws)
+        return ws
+
+    async def _serve(self, request: web.Request, ws: web.WebSocketResponse) -> None:
+        claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
+        rate_hz = _rate(request)
+        with self._registry.starting(claims, "websocket"):
+            stream = _Stream(ws, rate_hz)
+            port = self._make_port(rate_hz, ticker=self._agent.ticker, send=stream.send_audio)
+            session = Session(id=new_call_id(), channel="websocket", language=self._agent.settings.asr.language)
+            try:
+                call = self._agent.start_call(port=port, session=session, observer=stream.on_event)
+            except BaseException:
+                await port.close()
+                raise
+            self._registry.add(claims.subject, call, None)
+        try:
+            await stream.run(call, port)
+        finally:
+            self._registry.forget(call.id)
+
+
+def _rate(request: web.Request) -> int:
+    text = request.query.get("rate", "16000")
+    if text not in {str(rate) for rate in RATES_HZ}:
+        raise ProtocolError(f"rate: expected {', '.join(map(str, RATES_HZ))}", field="rate", code="unsupported_rate")
+    return int(text)
+
+
+class _Stream:
+    """One connected client. `run` owns the three tasks: reading, writing, and waiting for the call's end."""
+
+    def __init__(self, ws: web.WebSocketResponse, rate_hz: int) -> None:
+        self._ws = ws
+        self._translator = StreamTranslator()
+        self._outbox = Outbox(rate_hz)
+        self._max_bytes = rate_hz * MAX_AUDIO_MS // 1000 * BYTES_PER_SAMPLE
+        self._wake = asyncio.Event()
+        self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
+        self._over = False
+        self._log: CallLogger | logging.Logger = logger
+
+    # Called by the port and the call, on the event loop.
+
+    def send_audio(self, pcm: bytes) -> None:
+        """The port's outgoing frames."""
+        if not self._over:
+            self._outbox.put_audio(pcm)
+            self._wake.set()
+
+    def on_event(self, event: CallEvent) -> None:
+        """The call's observer."""
+        for message in self._translator.translate(event):
+            text = self._encode(message)
+            if isinstance(event, OutputCleared):
+                self._outbox.put_clear(text)
+            else:
+                self._outbox.put_message(text)
+        if isinstance(event, CallEnded):
+            self._over = True
+        self._wake.set()
+
+    def _encode(self, message: Message) -> str:
+        try:
+            return encode(message)
+        except ValueError as error:
+            self._log.warning("a message could not be sent", extra={"kind": message["type"]})
+            return encode(stream_error("message_unsendable", f"{message['type']}: {error}"))
+
+    # The call.
+
+    async def run(self, call: CallLike, port: PcmPortLike) -> None:
+        """Until the client leaves, breaks the rules or falls behind, or the call ends. Leaves no task and no call."""
+        self._log = call_logger(call.id, __name__)
+        reading = self._task(self._read(call, port), call, "read")
+        writing = self._task(self._write(), call, "write")
+        ending: asyncio.Task[str] = asyncio.create_task(call.wait_ended(), name=f"{call.id} stream end")
+        tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, ending)
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ending in done:
+                # All that was said before the end goes out first, then the `hangup` message that closes the outbox.
+                self._over = True
+                self._wake.set()
+                await asyncio.wait((writing,), timeout=SEND_TIMEOUT_S)
+            for task in (reading, writing):
+                if task.done() and (error := task.exception()) is not None:
+                    raise error
+        finally:
+            call.hangup(PEER_CLOSED)
+            reading.cancel()
+            writing.cancel()
+            await asyncio.wait((reading, writing), timeout=CLOSE_TIMEOUT_S)
+            for task in (reading, writing):
+                if task.done() and not task.cancelled():
+                    # Retrieved, so that a second failure is not reported as one that nobody saw.
+                    task.exception()
+            await asyncio.wait((ending,), timeout=CALL_END_TIMEOUT_S)
+            if not ending.done():
+                self._log.error("the call did not end in time")
+                ending.cancel()
+            await port.close()
+            if self._outbox.dropped_frames:
+                self._log.info("a slow client lost audio", extra={"dropped_frames": self._outbox.dropped_frames})
+
+    @staticmethod
+    def _task(work: Coroutine[Any, Any, None], call: CallLike, name: str) -> asyncio.Task[None]:
+        return asyncio.create_task(work, name=f"{call.id} stream {name}")
+
+    async def _read(self, call: CallLike, port: PcmPortLike) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            message = await self._ws.receive()
+            match message.type:
+                case WSMsgType.BINARY if message.data:
+                    port.feed(self._checked(message.data))
+                    await port.ready()
+                case WSMsgType.BINARY | WSMsgType.TEXT:
+                    if self._bucket.take(clock()) > 0:
+                        raise ProtocolError(
+                            f"more than {MESSAGES_PER_S:.0f} text or empty messages a second", code="rate_limited"
+                        )
+                    if message.data:
+                        self._obey(call, message.data)
+                case _:
+                    return
+
+    def _checked(self, pcm: bytes) -> bytes:
+        if len(pcm) % BYTES_PER_SAMPLE:
+            raise ProtocolError(
+                f"audio: expected whole 16-bit samples, got {len(pcm)} bytes", field="audio", code="odd_length"
+            )
+        if len(pcm) > self._max_bytes:
+            raise ProtocolError(
+                f"audio: expected at most {MAX_AUDIO_MS} ms a message ({self._max_bytes} bytes), got {len(pcm)}",
+                field="audio",
+                code="audio_too_long",
+            )
+        return pcm
+
+    def _obey(self, call: CallLike, text: str) -> None:
+        command = parse_stream_message(text)
+        try:
+            perform(command, call)
+        except ProtocolError:
+            raise
+        except RejoinderError as error:
+            self._outbox.put_message(encode(stream_error("not_possible", str(error))))
+            self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            item = self._outbox.pop()
+            if self._outbox.overrun:
+                raise ProtocolError("this client reads more slowly than the agent speaks", code="too_slow")
+            if item is None:
+                if self._over:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    if isinstance(item, str):
+                        await self._ws.send_str(item)
+                    else:
+                        await self._ws.send_bytes(item)
+            except TimeoutError as exc:
+                raise ProtocolError("this client does not read", code="too_slow") from exc
+            except ConnectionError:
+                return
+
+
+def _limit_buffers(transport: asyncio.Transport | None) -> None:
+    if transport is None:
+        return
+    transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+async def _refuse(ws: web.WebSocketResponse, message: Message) -> None:
+    code = _CLOSE_CODES.get(message["code"], WSCloseCode.POLICY_VIOLATION)
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await ws.send_str(encode(message))
+    except (TimeoutError, ConnectionError, RuntimeError):
+        logger.debug("a refused client could not be told why")
+    await _close(ws, int(code), message["code"])
+
+
+async def _close(ws: web.WebSocketResponse, code: int, reason: str) -> None:
+    try:
+        async with asyncio.timeout(2 * CLOSE_TIMEOUT_S):
+            await ws.close(code=code, message=reason.encode()[:MAX_REASON_BYTES])
+    except (TimeoutError, ConnectionError):
+        logger.debug("a client did not take the close frame")
+
+
+async def _shut(request: web.Request, ws: web.WebSocketResponse) -> None:
+    if not ws.closed:
+        await _close(ws, WSCloseCode.OK, "")
+    transport = request.transport
+    if transport is not None and transport.get_write_buffer_size() > 0:
+        # Whoever did not read for this long will not read now, and a closing transport would wait for them.
+        transport.abort()
