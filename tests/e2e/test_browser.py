@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,12 +122,12 @@ def test_a_caller_asks_three_questions_and_interrupts(
 ) -> None:
     caller = script(
         GREETING_S,
-        say("What are your opening hours?"),
+        say("Are you open on Sunday?"),
         ANSWER_S,
         say("How do I return something?"),
         ANSWER_S,
-        say("What are your opening hours on Sunday?"),
-        2.2,
+        say("What are your opening hours?"),
+        2.6,
         say("No, please stop. How much is delivery?"),
         ANSWER_S,
     )
@@ -156,17 +157,18 @@ def test_a_caller_asks_three_questions_and_interrupts(
 
     assert problems == []
     # The right transcripts, in the page's state and before the caller's eyes.
-    for text, expected in zip(users, ("opening hours", "return", "sunday", "delivery"), strict=True):
+    for text, expected in zip(users, ("sunday", "return", "opening hours", "delivery"), strict=True):
         assert expected in text
         assert expected in shown
     # The right facts, as the caller's ear had them.
     heard = [transcribe(utterance, RATE_HZ).lower() for utterance in utterances(recording)]
     everything = " ".join(heard)
-    assert "nine" in everything
-    assert "thirty days" in everything or "30 days" in everything
+    assert re.search(r"closed", everything)
+    assert re.search(r"(thirty|30) days", everything)
     # The barge-in cut one reply, and only that one.
     assert [item["status"] for item in agents].count("cancelled") == 1
     cut = next(item for item in agents if item["status"] == "cancelled")
+    assert cut["heard"]
     assert cut["unheard"]
     # Sound arrived whole.
     assert inbound["energy"] > 0.01
@@ -207,5 +209,5 @@ def test_a_typed_question_is_answered_in_the_call(server: Server, tmp_path: Path
         box = page.page.locator("#message")
         box.fill("Where is order 4271?")
         box.press("Enter")
-        page.until(lambda: "4" in "".join(i["text"] for i in page.items("agent")[1:]), "an answer", 10)
+        page.until(lambda: "on its way" in "".join(i["heard"] for i in page.items("agent")), "an answer", 10)
         browser.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -118,12 +119,12 @@ async def test_three_questions_are_heard_and_answered_by_voice(server: Server, t
         assert "opening hours" in heard[0]
         assert "return" in heard[1]
         assert "delivery" in heard[2]
-        assert "nine" in answers[0]
-        assert "thirty days" in answers[1] or "30 days" in answers[1]
-        assert "free" in answers[2] or "four" in answers[2] or "five" in answers[2]
+        assert re.search(r"(nine|9) in the morning", answers[0])
+        assert re.search(r"(thirty|30) days", answers[1])
+        assert re.search(r"(five pounds|5 pounds|£5)", answers[2])
 
 
-async def test_an_order_is_looked_up_by_its_spoken_number(server: Server, transcribe) -> None:  # type: ignore[no-untyped-def]
+async def test_an_order_is_looked_up_by_its_spoken_number(server: Server) -> None:
     async with Call(server, 8_000) as caller:
         await caller.until(lambda: caller.heard, "the greeting")
         await caller.quiet()
@@ -132,7 +133,8 @@ async def test_an_order_is_looked_up_by_its_spoken_number(server: Server, transc
         before = len(caller.heard)
         await caller.until(lambda: len(caller.heard) > before, "the answer")
         await caller.quiet()
-        assert "4271" in "".join(c for c in " ".join(caller.transcripts("agent")) if c.isdigit())
+        await caller.until(lambda: len(caller.transcripts("agent")) == 2, "the end of the answer")
+        assert "four two seven one is on its way" in caller.transcripts("agent")[1]
 
 
 async def test_speaking_over_the_agent_stops_it(server: Server) -> None:
@@ -157,7 +159,8 @@ async def test_a_key_press_and_a_hang_up_by_message(server: Server) -> None:
         await caller.ws.send_str('{"type":"dtmf","digit":"4"}')
         for digit in "271#":
             await caller.ws.send_str(json.dumps({"type": "dtmf", "digit": digit}))
-        await caller.until(lambda: "4" in " ".join(caller.transcripts("agent")[-1:]), "an answer about the number")
+        answered = "four two seven one is on its way"
+        await caller.until(lambda: answered in " ".join(caller.transcripts("agent")), "an answer about the number")
         await caller.ws.send_str('{"type":"hangup"}')
         await caller.until(lambda: any(m["type"] == "hangup" for m in caller.messages), "the hang-up")
     wait_for(lambda: server.metric("voice_calls_active") == 0, "the call to be gone")

@@ -1,0 +1,152 @@
+"""From RTP packets to 16 kHz frames: jitter buffer, decoder and key presses, one frame each tick whatever arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from agent.errors import MediaError, ProtocolError
+from agent.media.dtmf import DtmfReceiver
+from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
+from agent.media.jitter import Conceal, Decision, Decode, Fec, JitterBuffer, JitterCounters
+from agent.media.opus import OPUS_CLOCK_HZ, Decoder, has_fec, packet_samples
+from agent.media.rtcp import ReceptionStats
+from agent.media.rtp import parse_rtp
+
+__all__ = ["AudioReceiver"]
+
+RATIO = OPUS_CLOCK_HZ // HEARING_HZ
+CONCEAL_STEP = HEARING_HZ // 400
+"""libopus makes multiples of 2.5 ms."""
+QUIET_MEAN = 200.0
+"""Mean magnitude (of 32768) under which two frames may be merged unheard: about -44 dB, below any speech."""
+MAX_DTX_BYTES = 2
+"""A packet this short has no audio in it (RFC 7587 section 3.1.3)."""
+MAX_SAMPLES = HEARING_HZ * 240 // 1000
+FADE_OUT = np.linspace(1.0, 0.0, HEARING_SAMPLES, dtype=np.float32)
+FADE_IN = 1.0 - FADE_OUT
+
+
+class AudioReceiver:
+    """One caller's incoming Opus stream.
+
+    Args:
+        opus_payload_type: the negotiated one.
+        event_payload_types: payload type to clock rate of each negotiated telephone-event.
+        jitter: the buffer to use.
+    """
+
+    def __init__(
+        self, opus_payload_type: int, event_payload_types: Mapping[int, int], jitter: JitterBuffer[bytes]
+    ) -> None:
+        self.reception = ReceptionStats(OPUS_CLOCK_HZ)
+        self.corrupt = 0
+        self.last_packet_at: float | None = None
+        self._opus = opus_payload_type
+        self._events = dict(event_payload_types)
+        self._jitter = jitter
+        self._decoder = Decoder(HEARING_HZ)
+        self._dtmf = DtmfReceiver()
+        self._digits: list[str] = []
+        self._samples = np.zeros(MAX_SAMPLES, np.int16)
+        self._held = 0
+
+    @property
+    def counters(self) -> JitterCounters:
+        return self._jitter.counters
+
+    def receive(self, data: bytes, now: float) -> None:
+        """One decrypted RTP packet. Never raises: what is malformed is counted."""
+        try:
+            packet = parse_rtp(data)
+        except ProtocolError:
+            self.corrupt += 1
+            return
+        if packet.payload_type == self._opus:
+            samples = packet_samples(packet.payload)
+            if not samples:
+                self.corrupt += 1
+                return
+            payload = packet.payload
+            self._jitter.push(
+                packet.ssrc,
+                packet.sequence,
+                packet.timestamp,
+                payload,
+                now,
+                samples=samples,
+                fec=has_fec(payload),
+                dtx=len(payload) <= MAX_DTX_BYTES,
+            )
+        elif packet.payload_type in self._events:
+            self._jitter.push_event(packet.ssrc, packet.sequence)
+            self._digits += self._dtmf.receive(packet.timestamp, packet.payload, now)
+        else:
+            self.corrupt += 1
+            return
+        self.last_packet_at = now
+        self.reception.received_packet(packet.ssrc, packet.sequence, packet.timestamp, now)
+
+    def tick(self, now: float) -> tuple[Pcm, list[str]]:
+        """The next 20 ms, int16 [320], and the key presses that ended since the last tick."""
+        frame = self._frame(now)
+        quiet = float(np.abs(frame.astype(np.int32)).mean()) < QUIET_MEAN
+        if self._jitter.may_shorten(now, quiet=quiet):
+            following = self._frame(now)
+            frame = (frame * FADE_OUT + following * FADE_IN).astype(np.int16)
+        digits = self._digits + self._dtmf.tick(now)
+        self._digits = []
+        return frame, digits
+
+    def close(self) -> None:
+        """Free the decoder; `tick` must not be called after it."""
+        self._decoder.close()
+
+    def _frame(self, now: float) -> Pcm:
+        for decision in self._jitter.tick(now):
+            pcm = self._render(decision)
+            room = min(len(pcm), MAX_SAMPLES - self._held)
+            self._samples[self._held : self._held + room] = pcm[:room]
+            self._held += room
+        frame = self._samples[:HEARING_SAMPLES].copy()
+        rest = max(0, self._held - HEARING_SAMPLES)
+        self._samples[:rest] = self._samples[HEARING_SAMPLES : self._held]
+        self._samples[rest : self._held] = 0
+        self._held = rest
+        return frame
+
+    def _render(self, decision: Decision[bytes]) -> Pcm:
+        samples = decision.samples // RATIO
+        try:
+            if isinstance(decision, Decode):
+                return _exactly(self._decoder.decode(decision.payload), samples)
+            if isinstance(decision, Fec):
+                return _exactly(self._decoder.decode_fec(decision.payload, samples), samples)
+            if isinstance(decision, Conceal):
+                pcm = self._conceal(samples)
+                if decision.gain_to < 1.0:
+                    gain = np.linspace(decision.gain_from, decision.gain_to, samples, dtype=np.float32)
+                    return (pcm * gain).astype(np.int16)
+                return pcm
+        except MediaError:
+            # A packet that authenticates and yet does not decode: its sender is at fault, the call goes on.
+            self.corrupt += 1
+            return self._conceal(samples)
+        return np.zeros(samples, np.int16)
+
+    def _conceal(self, samples: int) -> Pcm:
+        whole = -(-samples // CONCEAL_STEP) * CONCEAL_STEP
+        try:
+            return _exactly(self._decoder.conceal(whole), samples)
+        except MediaError:
+            return np.zeros(samples, np.int16)
+
+
+def _exactly(pcm: Pcm, samples: int) -> Pcm:
+    """Hold a corrupted packet to the length it announced, so that the frame clock stays right."""
+    if len(pcm) == samples:
+        return pcm
+    out = np.zeros(samples, np.int16)
+    out[: min(samples, len(pcm))] = pcm[:samples]
+    return out

@@ -1,0 +1,314 @@
+"""A browser's call as a port: one WebRTC peer with Opus both ways, key presses and the event channel.
+
+The port answers an offer, connects in a task of its own, and from the moment DTLS is up does one frame each way a tick.
+It never blocks the loop: a tick is one decode, one encode and one datagram.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Self
+
+from aiortc import RTCDataChannel
+
+from agent.config import MediaSettings
+from agent.errors import NegotiationError
+from agent.media.aiortc_seam import PeerTransport
+from agent.media.channel import EventChannel
+from agent.media.frames import SPEAKING_HZ
+from agent.media.inbound import AudioReceiver
+from agent.media.jitter import JitterBuffer
+from agent.media.opus import OPUS_CLOCK_HZ, Encoder
+from agent.media.outbound import AudioSender
+from agent.media.playout import Playout
+from agent.media.port import MediaSink
+from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
+from agent.media.sdp import Local, Offer, build_answer, parse_candidate, parse_offer
+from agent.media.stats import PortStats
+from agent.media.ticker import Ticker
+
+__all__ = ["WebRtcPort"]
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 20.0
+"""A page that has our answer connects in under 2 s; what takes longer has no way through."""
+CLOSE_S = 2.0
+REPORT_TICKS = 50
+"""One RTCP report a second, varied by half so that reports of many calls do not fall together (RFC 3550 6.2)."""
+MAX_EXPECTED_LOSS_PCT = 30
+"""FEC for more takes so many bits that the voice itself suffers."""
+CNAME = "rejoinder"
+"""RFC 7022 wants it unlinkable between sessions: one name for every call says nothing."""
+
+
+class WebRtcPort:
+    """Implements MediaPort. Make one with `answer`."""
+
+    def __init__(
+        self, offer: Offer, *, settings: MediaSettings, ticker: Ticker, on_message: Callable[[str], None]
+    ) -> None:
+        self._offer = offer
+        self._settings = settings
+        self._ticker = ticker
+        self._playout = Playout(SPEAKING_HZ)
+        self._sink: MediaSink | None = None
+        self._gone: str | None = None
+        self._connected = False
+        self._silent = False
+        self._connected_at = 0.0
+        self._first_tick: int | None = None
+        self._next_report = 0
+        self._bytes_sent = 0
+        self._failures = 0
+        self._remote_loss = 0.0
+        self._expected_loss_pct = settings.expected_loss_pct
+        self._round_trip_s: float | None = None
+        self._reports: dict[int, float] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self.answer_sdp = ""
+        """The answer to give to the page; all candidates are in it."""
+        self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
+        encoder = Encoder(
+            SPEAKING_HZ,
+            bitrate=settings.opus_bitrate,
+            complexity=settings.opus_complexity,
+            expected_loss_pct=settings.expected_loss_pct,
+        )
+        event = next(iter(offer.events.items()), None)
+        # RFC 3550 section 8.1: an SSRC must be unpredictable; zero is avoided, some peers take it for "none".
+        self._sender = AudioSender(encoder, offer.opus, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
+        self._receiver = AudioReceiver(
+            offer.opus,
+            offer.events,
+            JitterBuffer(
+                clock_hz=OPUS_CLOCK_HZ,
+                min_ms=settings.jitter_min_ms,
+                start_ms=settings.jitter_start_ms,
+                max_ms=settings.jitter_max_ms,
+            ),
+        )
+        self._transport = PeerTransport(settings, self, data=offer.data is not None)
+
+    @classmethod
+    async def answer(
+        cls, sdp: str, *, settings: MediaSettings, ticker: Ticker, on_message: Callable[[str], None]
+    ) -> Self:
+        """Answer an offer; takes at most 1 s, and a few milliseconds without STUN and TURN servers.
+
+        Args:
+            sdp: the page's offer.
+            on_message: called on the event loop with each text message of the data channel.
+
+        Raises:
+            NegotiationError: the offer cannot be answered; names the part.
+        """
+        offer = parse_offer(sdp)
+        port = cls(offer, settings=settings, ticker=ticker, on_message=on_message)
+        try:
+            await port._transport.meet(offer)
+            await port._transport.gather()
+        except BaseException:
+            await port.close()
+            raise
+        local = Local(
+            ufrag=port._transport.ufrag,
+            password=port._transport.password,
+            fingerprints=port._transport.fingerprints,
+            candidates=port._transport.candidates,
+            ssrc=port._sender.ssrc,
+            cname=CNAME,
+            session_id=secrets.randbelow(1 << 62) + 1,
+        )
+        port.answer_sdp = build_answer(offer, local)
+        port._running = asyncio.create_task(port._connect(), name="webrtc-connect")
+        return port
+
+    @property
+    def sample_rate_hz(self) -> int:
+        return SPEAKING_HZ
+
+    @property
+    def playout(self) -> Playout:
+        return self._playout
+
+    def attach(self, sink: MediaSink) -> None:
+        """Deliver to `sink`: audio from the moment the connection is up, one frame a tick."""
+        self._sink = sink
+        if self._gone is not None:
+            asyncio.get_running_loop().call_soon(sink.on_closed, self._gone)
+
+    def send_message(self, text: str) -> None:
+        """Send over the event channel; queued until it opens. What does not fit is dropped and counted in `stats`."""
+        self._channel.send(text)
+
+    def send_dtmf(self, digits: str) -> None:
+        """Send key presses (RFC 4733). Raises MediaError if the page did not negotiate telephone-event."""
+        self._sender.send_dtmf(digits)
+
+    async def add_candidate(self, candidate: str | None, sdp_mid: str | None, sdp_mline_index: int | None) -> None:
+        """One trickled candidate of the page; None or "" is the end of candidates, which needs nothing of us.
+
+        Raises NegotiationError on a malformed one, or one for a section that the offer does not have.
+        """
+        if not candidate:
+            return
+        parsed = parse_candidate(candidate)
+        offer = self._offer
+        if sdp_mid is not None and sdp_mid not in offer.mids:
+            raise NegotiationError("candidate: sdpMid is not in the offer")
+        if sdp_mid is None and sdp_mline_index is not None and not 0 <= sdp_mline_index < len(offer.sections):
+            raise NegotiationError("candidate: sdpMLineIndex is not in the offer")
+        index = offer.mids.index(sdp_mid) if sdp_mid is not None else sdp_mline_index or 0
+        if parsed is not None and (offer.bundled or index == offer.audio):
+            await self._transport.add_candidate(parsed)
+
+    def stats(self) -> PortStats:
+        """A snapshot."""
+        silence = self._silence_s(time.monotonic())
+        return PortStats(
+            connected=self._connected,
+            inbound=replace(self._receiver.counters),
+            corrupt=self._receiver.corrupt + self._transport.rejected,
+            packets_sent=self._sender.packets,
+            bytes_sent=self._sender.octets,
+            send_failures=self._failures,
+            remote_lost_fraction=self._remote_loss,
+            round_trip_s=self._round_trip_s,
+            jitter_s=self._receiver.reception.jitter_s,
+            rtp_silence_s=silence,
+            rtp_silent=silence > self._settings.rtp_silence_s,
+            messages_dropped=self._channel.dropped,
+            messages_ignored=self._channel.ignored,
+        )
+
+    async def close(self) -> None:
+        """Stop, tell the page, free everything. Idempotent; ends within 2 s even when the page is gone."""
+        closing = self._begin_close()
+        _, late = await asyncio.wait({closing}, timeout=CLOSE_S)
+        if late:
+            closing.cancel()
+            logger.warning("a WebRTC transport did not close within %.0f s", CLOSE_S)
+
+    # --- from the transport
+
+    def on_rtp(self, data: bytes) -> None:
+        self._receiver.receive(data, time.monotonic())
+
+    def on_rtcp(self, data: bytes) -> None:
+        now = time.monotonic()
+        for item in parse_rtcp(data):
+            if isinstance(item, SenderInfo):
+                if item.ssrc == self._receiver.reception.ssrc:
+                    self._receiver.reception.received_sr(item, now)
+            elif item.ssrc == self._sender.ssrc:
+                self._remote_loss = item.lost_fraction / 256
+                sent_at = self._reports.get(item.last_sr)
+                if sent_at is not None:
+                    self._round_trip_s = max(0.0, now - sent_at - item.delay_since_sr / 65536)
+                self._adapt_fec()
+
+    def on_channel(self, channel: RTCDataChannel) -> None:
+        self._channel.adopt(channel)
+
+    def on_gone(self, reason: str) -> None:
+        if self._gone is not None or self._closing is not None:
+            return
+        self._gone = reason
+        self._begin_close()
+        if self._sink is not None:
+            self._sink.on_closed(reason)
+
+    # --- inside
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._transport.connect()
+        except (TimeoutError, ConnectionError) as exc:
+            logger.info("a WebRTC connection did not come up: %s", exc or "no answer in time")
+            self.on_gone("not connected")
+            return
+        self._connected = True
+        self._connected_at = time.monotonic()
+        self._ticker.add(self._tick)
+
+    def _tick(self, tick: int) -> None:
+        now = time.monotonic()
+        if self._first_tick is None:
+            self._first_tick = tick
+        elapsed = tick - self._first_tick
+        if self._offer.direction in ("sendrecv", "sendonly"):
+            for packet in self._sender.tick(self._playout.read(), elapsed):
+                self._put(packet)
+        if elapsed >= self._next_report:
+            self._report(now)
+            self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
+            self._watch_silence(now)
+        frame, digits = self._receiver.tick(now)
+        sink = self._sink
+        if sink is None:
+            return
+        sink.on_audio(frame)
+        for digit in digits:
+            sink.on_dtmf(digit)
+
+    def _put(self, packet: bytes) -> None:
+        size = self._transport.send(packet)
+        self._bytes_sent += size
+        self._failures += not size
+
+    def _report(self, now: float) -> None:
+        info = self._sender.sender_info(time.time())
+        if info is not None:
+            self._reports[info.ntp >> 16 & 0xFFFF_FFFF] = now
+            while len(self._reports) > 4:
+                del self._reports[next(iter(self._reports))]
+        self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
+
+    def _adapt_fec(self) -> None:
+        # In steps of 5 %, as every change costs the encoder a look at its rates.
+        seen = min(MAX_EXPECTED_LOSS_PCT, 5 * round(self._remote_loss * 20))
+        wanted = max(self._settings.expected_loss_pct, seen)
+        if wanted != self._expected_loss_pct and self._closing is None:
+            self._expected_loss_pct = wanted
+            self._sender.expect_loss(wanted)
+
+    def _silence_s(self, now: float) -> float:
+        if not self._connected:
+            return 0.0
+        return now - (self._receiver.last_packet_at or self._connected_at)
+
+    def _watch_silence(self, now: float) -> None:
+        silent = self._silence_s(now) > self._settings.rtp_silence_s
+        if silent != self._silent:
+            self._silent = silent
+            logger.info(
+                "no RTP from the caller for %.1f s" if silent else "RTP is back after %.1f s", self._silence_s(now)
+            )
+
+    def _begin_close(self) -> asyncio.Task[None]:
+        if self._closing is None:
+            self._ticker.remove(self._tick)
+            self._closing = asyncio.create_task(self._shut_down(), name="webrtc-close")
+        return self._closing
+
+    async def _shut_down(self) -> None:
+        running = self._running
+        if running is not None and running is not asyncio.current_task():
+            running.cancel()
+            await asyncio.wait({running})
+        if self._connected:
+            self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
+        self._connected = False
+        self._channel.close()
+        await self._transport.close()
+        self._receiver.close()
+        self._sender.close()

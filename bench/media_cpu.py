@@ -1,0 +1,47 @@
+"""What a call costs: our media path against stock aiortc, all calls talking both ways, in one run on this machine."""
+
+from __future__ import annotations
+
+from bench._media import Measured, measure, percentile
+from bench.harness import Report
+
+__all__ = ["run"]
+
+LOADS = (10, 25, 40, 60)
+QUICK_LOADS = (10, 40)
+COMPARED = 10
+HEAVY = 40
+
+
+def run(*, quick: bool) -> Report:
+    """Ours at each load, stock at 10 calls."""
+    seconds = 6.0 if quick else 20.0
+    stock = measure("stock", COMPARED, seconds)
+    ours = {calls: measure("ours", calls, seconds) for calls in (QUICK_LOADS if quick else LOADS)}
+    rows = [_row("stock aiortc", stock), *(_row("ours", result) for result in ours.values())]
+    heavy = ours[HEAVY]
+    keys: dict[str, float | int | str] = {
+        "cpu_n10_ratio": round(ours[COMPARED].cpu_pct_per_call / stock.cpu_pct_per_call, 3),
+        "stock_cpu_pct_per_call_n10_pct": round(stock.cpu_pct_per_call, 2),
+        "cpu_pct_per_call_n10_pct": round(ours[COMPARED].cpu_pct_per_call, 2),
+        "cpu_pct_per_call_n40_pct": round(heavy.cpu_pct_per_call, 2),
+        "n40_fps": round(heavy.fps, 2),
+        "stock_n10_fps": round(stock.fps, 2),
+        "lag_p99_n40_ms": round(percentile(heavy.lags_ms, 0.99), 2),
+    }
+    columns = ("path", "calls", "CPU a call, %", "frames/s out", "frames/s in", "tick lag p99, ms", "late over 20 ms")
+    return Report(f"CPU of full-duplex Opus calls, {seconds:.0f} s each", columns, rows, keys)
+
+
+def _row(name: str, result: Measured) -> tuple[object, ...]:
+    late = sum(value > 20.0 for value in result.lateness_ms)
+    lag = f"{percentile(result.lags_ms, 0.99):.1f}" if name == "ours" else "-"
+    return (
+        name,
+        result.calls,
+        f"{result.cpu_pct_per_call:.2f}",
+        f"{result.fps:.1f}",
+        f"{result.heard_fps:.1f}",
+        lag,
+        f"{late} of {len(result.lateness_ms)}",
+    )

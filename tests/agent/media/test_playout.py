@@ -1,0 +1,75 @@
+"""The queue of speech: positions count what left, cutting fades, bounds hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agent.errors import MediaError
+from agent.media.playout import Playout
+
+
+def ramp(count: int) -> np.ndarray:
+    return np.arange(1, count + 1).astype(np.int16)
+
+
+def test_frames_come_out_whole_and_in_order() -> None:
+    playout = Playout(24_000)
+    assert playout.write(ramp(700)) == 700
+    assert playout.write(ramp(260)) == 960
+    first, second = playout.read(), playout.read()
+    assert first is not None
+    assert second is not None
+    assert np.array_equal(np.concatenate((first, second)), np.concatenate((ramp(700), ramp(260))))
+    assert playout.position == 960
+    assert playout.read() is None
+
+
+def test_part_of_a_frame_waits_for_the_rest_until_the_end() -> None:
+    playout = Playout(24_000)
+    playout.write(ramp(100))
+    assert playout.read() is None
+    assert not playout.drained
+    playout.end()
+    frame = playout.read()
+    assert frame is not None
+    assert np.array_equal(frame[:100], ramp(100))
+    assert not frame[100:].any()
+    assert playout.position == 100
+    assert playout.drained
+
+
+def test_clear_leaves_a_short_fade_and_says_where_it_ends() -> None:
+    playout = Playout(24_000)
+    playout.write(np.full(24_000, 10_000, np.int16))
+    playout.read()
+    heard = playout.clear()
+    assert heard == 480 + 120
+    frame = playout.read()
+    assert frame is not None
+    assert frame[0] == 10_000
+    assert frame[60] < 6_000
+    assert not frame[120:].any()
+    assert playout.read() is None
+    assert playout.position == heard
+
+
+def test_silence_does_not_move_the_position() -> None:
+    playout = Playout(16_000)
+    assert [playout.read() for _ in range(5)] == [None] * 5
+    assert playout.position == 0
+    assert playout.clear() == 0
+    assert playout.drained
+
+
+def test_it_is_bounded_and_takes_only_mono_int16() -> None:
+    playout = Playout(16_000, max_queued_s=1.0)
+    playout.write(np.zeros(15_000, np.int16))
+    assert playout.room_samples == 1_000
+    with pytest.raises(MediaError, match="room for 1000"):
+        playout.write(np.zeros(1_001, np.int16))
+    assert playout.queued_samples == 15_000
+    with pytest.raises(MediaError, match="float32"):
+        playout.write(np.zeros(10, np.float32))  # type: ignore[arg-type]
+    with pytest.raises(MediaError, match="mono"):
+        playout.write(np.zeros((10, 2), np.int16))

@@ -1,0 +1,456 @@
+"""WebRtcPort against a real peer (stock aiortc) on this machine: audio, events, vanishing, closing, hostile offers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from aiortc.sdp import candidate_to_sdp
+
+from agent.config import MediaSettings
+from agent.errors import MediaError, NegotiationError
+from agent.media import aiortc_seam, webrtc
+from agent.media.rtp import build_rtp
+from agent.media.webrtc import WebRtcPort
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def voice(seconds: float) -> np.ndarray:
+    t = np.arange(int(24_000 * seconds)) / 24_000
+    return (8000 * np.sin(2 * np.pi * 600 * t)).astype(np.int16)
+
+
+def level(frame: Any) -> float:
+    return float(np.abs(np.asarray(frame, float)).mean())
+
+
+def pitch(pcm: np.ndarray, rate_hz: int) -> float:
+    spectrum = np.abs(np.fft.rfft(pcm.astype(float) * np.hanning(len(pcm))))
+    return float(np.argmax(spectrum) * rate_hz / len(pcm))
+
+
+async def within(awaitable: Any, seconds: float = 20.0) -> Any:
+    return await asyncio.wait_for(awaitable, seconds)
+
+
+async def connected(port: WebRtcPort, sink: Any) -> None:
+    port.attach(sink)
+    await sink.until(lambda: len(sink.frames) >= 5)
+
+
+async def test_the_callers_voice_arrives_as_16_khz_frames(
+    make_client: Any, ticker: Any, sink: Any, settled: Any
+) -> None:
+    before = asyncio.all_tasks()
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.attach(sink)
+    await sink.until(lambda: sum(level(f) > 2000 for f in sink.frames) >= 40)
+    heard = np.concatenate([f for f in sink.frames if level(f) > 2000][5:35])
+    assert {f.shape for f in sink.frames} == {(320,)}
+    assert pitch(heard, 16_000) == pytest.approx(440, abs=4)
+    stats = port.stats()
+    assert stats.connected
+    assert stats.inbound.received >= 40
+    assert (stats.corrupt, stats.send_failures, stats.rtp_silent) == (0, 0, False)
+    await port.close()
+    await client.pc.close()
+    assert await settled(before) == []
+    assert sink.closed == []
+
+
+async def test_the_agents_voice_reaches_the_caller_in_real_time(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.playout.write(voice(3.0))
+    port.playout.end()
+    port.attach(sink)
+    track = await within(client.track)
+    heard: list[np.ndarray] = []
+    while sum(level(f) > 2000 for f in heard) < 50:
+        frame = await within(track.recv())
+        heard.append(frame.to_ndarray()[0, ::2])
+    loud = np.concatenate([f for f in heard if level(f) > 2000][5:])
+    assert pitch(loud, 48_000) == pytest.approx(600, abs=5)
+    # Nothing was sent before there was anybody to hear it, and it left no faster than it is spoken.
+    assert port.playout.position <= 480 * (len(sink.frames) + 1)
+    await port.close()
+    await client.pc.close()
+
+
+async def test_messages_travel_both_ways_whenever_they_are_sent(make_client: Any, ticker: Any, sink: Any) -> None:
+    got: list[str] = []
+    came = asyncio.Event()
+
+    def on_message(text: str) -> None:
+        got.append(text)
+        came.set()
+        if text == "bad":
+            raise ValueError("handler fault")
+
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), on_message)
+    for n in range(300):
+        port.send_message(f"early {n}")
+    port.attach(sink)
+    await within(client.opened.wait())
+    while len(client.messages) < 256:
+        await within(client.message_came.wait())
+        client.message_came.clear()
+    assert client.messages == [f"early {n}" for n in range(256)]
+    assert port.stats().messages_dropped == 44
+    for message in (b"binary", "x" * 65_000, "bad", "hello"):
+        client.channel.send(message)
+    while "hello" not in got:
+        await within(came.wait())
+        came.clear()
+    assert [len(text) for text in got] == [65_000, 3, 5]
+    assert port.stats().messages_ignored == 1
+    client.message_came.clear()
+    port.send_message("late")
+    await within(client.message_came.wait())
+    assert client.messages[-1] == "late"
+    await port.close()
+    port.send_message("too late")
+    assert port.stats().messages_dropped >= 45
+    await client.pc.close()
+
+
+async def test_other_channels_are_closed(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client(channel=False)
+    other = client.pc.createDataChannel("files")
+    closed = asyncio.Event()
+    other.on("close", closed.set)
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    await within(closed.wait())
+    assert sink.closed == []
+    await port.close()
+    await client.pc.close()
+
+
+async def test_a_vanished_peer_is_noticed_and_reported_once(
+    make_client: Any, ticker: Any, sink: Any, quick_settings: Any, settled: Any
+) -> None:
+    before = asyncio.all_tasks()
+    client = make_client()
+    port = await client.call(ticker, quick_settings, lambda text: None)
+    await connected(port, sink)
+    client.vanish()
+    await within(sink.ended.wait())
+    await port.close()
+    assert sink.closed == ["peer vanished"]
+    await within(client.pc.close())
+    assert await settled(before) == []
+
+
+def test_with_the_default_settings_a_vanished_peer_is_noticed_in_under_7_s() -> None:
+    settings = MediaSettings()
+    expiry = settings.consent_interval_s * settings.consent_failures * aiortc_seam.EXPIRY_FACTOR
+    # The last answer may have come just before; then one wait and one request with its repeat run into the expiry.
+    assert expiry + 0.2 * settings.consent_interval_s < 7.0
+
+
+async def test_a_peer_that_hangs_up_is_reported_once(make_client: Any, ticker: Any, sink: Any, settled: Any) -> None:
+    before = asyncio.all_tasks()
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    await client.pc.close()
+    await within(sink.ended.wait())
+    await port.close()
+    assert sink.closed == ["peer closed"]
+    assert await settled(before) == []
+
+
+async def test_a_peer_that_closes_its_channel_hangs_up(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    await within(client.opened.wait())
+    client.channel.close()
+    await within(sink.ended.wait())
+    assert sink.closed == ["peer closed"]
+    await port.close()
+    await client.pc.close()
+
+
+async def test_our_hang_up_reaches_the_peer_and_is_not_reported_to_us(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    closed = asyncio.Event()
+    client.pc.on("connectionstatechange", lambda: closed.set() if client.pc.connectionState == "closed" else None)
+    await asyncio.gather(port.close(), port.close())
+    await within(closed.wait())
+    count = len(sink.frames)
+    await asyncio.sleep(0.06)
+    assert len(sink.frames) == count
+    assert sink.closed == []
+
+
+async def test_closing_at_any_moment_leaves_nothing_behind(
+    make_client: Any, ticker: Any, sink: Any, quick_settings: Any, settled: Any
+) -> None:
+    before = asyncio.all_tasks()
+    for wait_s in (0.0, 0.005, 0.02, 0.05, 0.1):
+        client = make_client()
+        port = await client.call(ticker, quick_settings, lambda text: None)
+        await asyncio.sleep(wait_s)
+        await within(port.close(), 3)
+        await client.pc.close()
+        unanswered = await WebRtcPort.answer(
+            await make_client().offer(), settings=quick_settings, ticker=ticker, on_message=lambda text: None
+        )
+        await asyncio.sleep(wait_s)
+        await within(unanswered.close(), 3)
+    gc.collect()
+    mine = [task for task in await settled(before) if "webrtc" in task.get_name()]
+    assert mine == []
+    assert ticker._callbacks == {}
+
+
+async def test_closing_ends_in_time_when_the_peer_is_gone(
+    make_client: Any, ticker: Any, sink: Any, settled: Any
+) -> None:
+    before = asyncio.all_tasks()
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    client.vanish()
+    await within(port.close(), 2.5)
+    assert sink.closed == []
+    await within(client.pc.close())
+    assert await settled(before) == []
+
+
+async def test_a_peer_that_never_connects_is_given_up(
+    make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert webrtc.CONNECT_S == 20.0
+    monkeypatch.setattr(webrtc, "CONNECT_S", 0.2)
+    client = make_client()
+    port = await WebRtcPort.answer(
+        await client.offer(), settings=MediaSettings(), ticker=ticker, on_message=lambda text: None
+    )
+    port.attach(sink)
+    await within(sink.ended.wait())
+    assert sink.closed == ["not connected"]
+    await port.close()
+    late_sink = type(sink)()
+    port.attach(late_sink)
+    await within(late_sink.ended.wait())
+    assert late_sink.closed == ["not connected"]
+    await client.pc.close()
+
+
+async def test_candidates_may_trickle_in_and_their_end_is_harmless(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client()
+    offer = await client.offer()
+    trickled = "".join(
+        line for line in offer.splitlines(keepends=True) if not line.startswith(("a=candidate", "a=end-of"))
+    )
+    port = await WebRtcPort.answer(trickled, settings=MediaSettings(), ticker=ticker, on_message=lambda text: None)
+    await port.add_candidate("candidate:9 1 udp 2113937151 00000000-0000.local 9 typ host", "0", 0)
+    await port.add_candidate("", "0", 0)
+    await port.add_candidate(None, None, None)
+    await client.accept(port.answer_sdp)
+    gatherer = client.pc.getTransceivers()[0].receiver.transport.transport.iceGatherer
+    for candidate in gatherer.getLocalCandidates():
+        await port.add_candidate("candidate:" + candidate_to_sdp(candidate), "0", 0)
+    await port.add_candidate("", "0", 0)
+    await connected(port, sink)
+    await port.add_candidate("candidate:9 1 udp 1 192.0.2.99 9999 typ host", None, 1)
+    await port.close()
+    await port.add_candidate("candidate:9 1 udp 1 192.0.2.98 9999 typ host", "0", 0)
+    await client.pc.close()
+
+
+@pytest.mark.parametrize(
+    ("candidate", "mid", "index"),
+    [
+        ("garbage", "0", 0),
+        ("candidate:1 1 udp x 192.0.2.1 1 typ host", "0", 0),
+        ("candidate:1 1 udp 1 192.0.2.1 99999 typ host", "0", 0),
+        ("candidate:1 1 udp 1 example.org 5000 typ host", "0", 0),
+        ("candidate:1 1 udp 1 224.0.0.1 5000 typ host", "0", 0),
+        ("candidate:1 1 udp 1 192.0.2.1 5000 typ host", "nope", 0),
+        ("candidate:1 1 udp 1 192.0.2.1 5000 typ host", None, 7),
+        ("candidate:1 1 udp 1 192.0.2.1 5000 typ host" + "x" * 5000, "0", 0),
+    ],
+)
+async def test_a_hostile_candidate_is_refused_and_the_call_goes_on(
+    make_client: Any, ticker: Any, sink: Any, candidate: str, mid: str | None, index: int
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    with pytest.raises(NegotiationError, match="candidate"):
+        await port.add_candidate(candidate, mid, index)
+    await connected(port, sink)
+    await port.close()
+    await client.pc.close()
+
+
+async def test_a_refused_offer_leaves_no_transport_behind(make_client: Any, ticker: Any, settled: Any) -> None:
+    before = asyncio.all_tasks()
+    client = make_client()
+    good = await client.offer()
+    bad = [
+        "",
+        "v=0",
+        good[: len(good) // 3],
+        good.replace("opus/48000/2", "G729/8000"),
+        good.replace("a=ice-ufrag", "a=x-ufrag"),
+        good.replace("a=ice-pwd", "a=x-pwd"),
+        good.replace("a=fingerprint", "a=x-print"),
+        good.replace("m=audio", "m=video"),
+        good.replace("a=rtcp-mux", "a=x-mux"),
+        good.replace("a=setup:actpass", "a=setup:both"),
+        good + "\0\1\2",
+        good * 40,
+        "🦜" * 20_000,
+    ]
+    for sdp in bad:
+        with pytest.raises(NegotiationError):
+            await WebRtcPort.answer(sdp, settings=MediaSettings(), ticker=ticker, on_message=lambda text: None)
+    assert ticker._callbacks == {}
+    await client.pc.close()
+    assert await settled(before) == []
+
+
+async def test_a_failure_while_gathering_is_a_negotiation_error_and_leaks_nothing(
+    make_client: Any, ticker: Any, settled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client()
+    offer = await client.offer()
+    before = asyncio.all_tasks()
+
+    async def nothing(self: Any, component: int, addresses: list[str], timeout: int = 5) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(aiortc_seam._Ice, "get_component_candidates", nothing)
+    with pytest.raises(NegotiationError, match="no local network address"):
+        await WebRtcPort.answer(offer, settings=MediaSettings(), ticker=ticker, on_message=lambda text: None)
+    assert await settled(before) == []
+    await client.pc.close()
+
+
+async def test_without_a_data_channel_a_call_is_audio_alone(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client(channel=False)
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.send_message("nobody listens")
+    await connected(port, sink)
+    assert "m=application" not in port.answer_sdp
+    await port.close()
+    await client.pc.close()
+
+
+async def test_key_presses_arrive_and_can_be_sent_only_when_negotiated(
+    make_client: Any, ticker: Any, sink: Any
+) -> None:
+    client = make_client()
+    offer = (await client.offer()).replace("UDP/TLS/RTP/SAVPF 96", "UDP/TLS/RTP/SAVPF 96 101")
+    offer = offer.replace("a=rtpmap:96 opus/48000/2", "a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000")
+    port = await WebRtcPort.answer(offer, settings=MediaSettings(), ticker=ticker, on_message=lambda text: None)
+    assert "a=rtpmap:101 telephone-event/8000" in port.answer_sdp
+    stock = "\r\n".join(line for line in port.answer_sdp.split("\r\n") if ":101 " not in line)
+    await client.accept(stock.replace("SAVPF 96 101", "SAVPF 96"))
+    await connected(port, sink)
+    transport = client.pc.getSenders()[0].transport
+    for n, end in enumerate((0, 0, 0x80, 0x80, 0x80)):
+        payload = struct.pack("!BBH", 7, 10 | end, 160 * (n + 1))
+        await transport._send_rtp(build_rtp(101, False, 30_000 + n, 5_000, 4_242, payload))
+    await sink.until(lambda: sink.digits == ["7"])
+    port.send_dtmf("12")
+    with pytest.raises(MediaError, match="digits"):
+        port.send_dtmf("hello")
+    await port.close()
+    plain = make_client()
+    other = await plain.call(ticker, MediaSettings(), lambda text: None)
+    with pytest.raises(MediaError, match="telephone-event"):
+        other.send_dtmf("1")
+    await other.close()
+    await plain.pc.close()
+    await client.pc.close()
+
+
+async def test_hostile_media_and_messages_of_an_authenticated_peer_do_not_end_the_call(
+    make_client: Any, ticker: Any, sink: Any
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    await within(client.opened.wait())
+    transport = client.pc.getSenders()[0].transport
+    ice = transport.transport._connection
+    rng = np.random.default_rng(5)
+    for n in range(200):
+        noise = rng.bytes(int(rng.integers(0, 200)))
+        await transport._send_rtp(build_rtp(96, True, n, n * 7_919 * 960, n % 3, noise))
+        await transport._send_rtp(bytes([0x81, 200 + n % 8]) + struct.pack("!H", n) + bytes(4) + noise)
+        await transport._send_data(noise or b"\0")
+        await ice.send(bytes([0x80 + n % 64]) + noise)
+        await ice.send(bytes([20 + n % 44]) + noise)
+        await ice.send(noise)
+    await ice.send(b"")
+    seen = len(sink.frames)
+    await sink.until(lambda: len(sink.frames) >= seen + 10)
+    assert sink.closed == []
+    assert port.stats().corrupt > 0
+    await port.close()
+    await client.pc.close()
+
+
+async def test_silence_of_rtp_shows_in_the_stats(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client(audio=False)
+    client.pc.addTransceiver("audio", direction="sendrecv")
+    port = await client.call(ticker, MediaSettings(rtp_silence_s=0.1), lambda text: None)
+    port.attach(sink)
+    await sink.until(lambda: len(sink.frames) >= 20)
+    stats = port.stats()
+    assert stats.rtp_silent
+    assert stats.rtp_silence_s > 0.1
+    assert sink.closed == []
+    await port.close()
+    await client.pc.close()
+
+
+async def test_the_peer_learns_its_loss_and_we_learn_ours(make_client: Any, ticker: Any, sink: Any) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.playout.write(voice(6.0))
+    port.attach(sink)
+    await sink.until(lambda: port.stats().round_trip_s is not None)
+    reports = [s for s in (await client.pc.getStats()).values() if s.type == "remote-inbound-rtp"]
+    assert reports
+    assert reports[0].packetsLost == 0
+    round_trip = port.stats().round_trip_s
+    assert round_trip is not None
+    assert 0 <= round_trip < 5
+    await port.close()
+    await client.pc.close()
+
+
+async def test_calls_share_a_ticker_without_sharing_fate(
+    make_client: Any, ticker: Any, sink: Any, quick_settings: Any
+) -> None:
+    other_sink = type(sink)()
+    first, second = make_client(), make_client()
+    a = await first.call(ticker, quick_settings, lambda text: None)
+    b = await second.call(ticker, quick_settings, lambda text: None)
+    await connected(a, sink)
+    await connected(b, other_sink)
+    first.vanish()
+    await within(sink.ended.wait())
+    seen = len(other_sink.frames)
+    await other_sink.until(lambda: len(other_sink.frames) >= seen + 10)
+    assert other_sink.closed == []
+    for port in (a, b):
+        await port.close()
+    for client in (first, second):
+        await within(client.pc.close())

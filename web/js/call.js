@@ -1,0 +1,209 @@
+/**
+ * One call: an RTCPeerConnection, its data channel `oai-events`, and the HTTP requests that set it up and end it.
+ *
+ * The offer goes out before ICE gathering has finished; candidates follow in order once the server has named the call
+ * (trickle ICE, RFC 8838). Knows nothing of the page: it reports through the callbacks it is given.
+ */
+
+import { CallFailure, networkFailure, responseFailure } from './errors.js';
+
+const CHANNEL = 'oai-events';
+const OFFER_DEADLINE_MS = 10_000; // The server answers within its own gathering time; longer means it is stuck.
+const REQUEST_DEADLINE_MS = 5_000;
+const CONNECT_DEADLINE_MS = 15_000; // Chrome gives up on ICE after about 15 to 30 s; callers give up sooner.
+const LOST_DEADLINE_MS = 8_000; // ICE consent (RFC 7675) may come back within its own 30 s, a caller waits less.
+
+export class Call {
+  /**
+   * @param {object} options
+   * @param {URL} options.endpoint  the collection of calls, `.../v1/calls`
+   * @param {string} options.token  JWT for the Authorization header
+   * @param {MediaStream} options.microphone
+   * @param {object} options.on  {phase(name), event(object), channel(open), stream(MediaStream), ended(reason, failure?)}
+   */
+  constructor({ endpoint, token, microphone, on }) {
+    this.endpoint = endpoint;
+    this.token = token;
+    this.microphone = microphone;
+    this.on = on;
+    this.id = null;
+    this.ended = false;
+    this.peerConnection = new RTCPeerConnection({ bundlePolicy: 'max-bundle' });
+    this.channel = this.peerConnection.createDataChannel(CHANNEL);
+    this.remoteStream = new MediaStream();
+    this.candidates = []; // Waiting for the call's id, then for their turn.
+    this.trickling = null;
+    this.timer = 0;
+    this.#listen();
+  }
+
+  /** Offer, answer, and from then on trickle. Failures arrive at `on.ended`. */
+  async start() {
+    const pc = this.peerConnection;
+    for (const track of this.microphone.getAudioTracks()) {
+      pc.addTransceiver(track, { direction: 'sendrecv', streams: [this.microphone] });
+    }
+    try {
+      this.on.phase('calling');
+      await pc.setLocalDescription();
+      const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', channel: 'browser' });
+      this.id = answer.id;
+      if (this.ended) {
+        this.#delete(); // Hung up while the server was answering.
+        return;
+      }
+      try {
+        await pc.setRemoteDescription({ type: 'answer', sdp: answer.sdp });
+      } catch (error) {
+        throw new CallFailure('bad-answer', { detail: error.message });
+      }
+      if (this.ended) return;
+      if (pc.connectionState !== 'connected') {
+        this.on.phase('connecting');
+        this.#deadline(CONNECT_DEADLINE_MS, 'ice-failed');
+      }
+      this.#trickle();
+    } catch (error) {
+      if (!(error instanceof CallFailure)) console.error(error);
+      this.#end('failed', error instanceof CallFailure ? error : new CallFailure('bad-answer', { detail: error.message }));
+    }
+  }
+
+  /** Send one realtime event. False when the channel is not open. */
+  send(event) {
+    if (this.channel.readyState !== 'open') return false;
+    this.channel.send(JSON.stringify(event));
+    return true;
+  }
+
+  hangUp() {
+    this.#end('hung-up');
+  }
+
+  /** Replace the microphone without a new offer. */
+  async useMicrophone(stream) {
+    const [track] = stream.getAudioTracks();
+    const sender = this.peerConnection.getSenders().find((one) => one.track?.kind === 'audio' || one.track === null);
+    await sender?.replaceTrack(track);
+    this.microphone = stream;
+  }
+
+  #listen() {
+    const pc = this.peerConnection;
+    pc.addEventListener('icecandidate', ({ candidate }) => {
+      // null is the browser's end of candidates; an empty string is the same thing for one generation.
+      const line = candidate?.candidate ?? '';
+      if (line === '' && this.candidates.at(-1)?.candidate === '') return;
+      const { sdpMid = '0', sdpMLineIndex = 0 } = candidate ?? {};
+      this.candidates.push({ candidate: line, sdpMid, sdpMLineIndex });
+      if (this.id !== null) this.#trickle();
+    });
+    pc.addEventListener('track', ({ track }) => {
+      this.remoteStream.addTrack(track);
+      this.on.stream(this.remoteStream);
+    });
+    pc.addEventListener('connectionstatechange', () => this.#connectionChanged(pc.connectionState));
+    this.channel.addEventListener('open', () => this.on.channel(true));
+    this.channel.addEventListener('close', () => this.#end('server-hung-up'));
+    this.channel.addEventListener('message', ({ data }) => this.#message(data));
+  }
+
+  #connectionChanged(connectionState) {
+    if (this.ended) return;
+    if (connectionState === 'connected') {
+      clearTimeout(this.timer);
+      this.wasConnected = true;
+      this.on.phase('live');
+    } else if (connectionState === 'disconnected') {
+      this.on.phase('interrupted');
+      this.#deadline(LOST_DEADLINE_MS, 'connection-lost');
+    } else if (connectionState === 'failed') {
+      this.#end('failed', new CallFailure(this.wasConnected ? 'connection-lost' : 'ice-failed'));
+    }
+  }
+
+  #message(data) {
+    let event;
+    try {
+      event = JSON.parse(data);
+    } catch {
+      console.warn('a message on the data channel is not JSON');
+      return;
+    }
+    this.on.event(event);
+    if (event?.type === 'rejoinder.ended') this.#end('server-hung-up');
+  }
+
+  #deadline(ms, code) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#end('failed', new CallFailure(code)), ms);
+  }
+
+  async #post(body) {
+    let response;
+    try {
+      response = await fetch(this.endpoint, {
+        method: 'POST',
+        headers: { ...this.#authorization(), 'Content-Type': 'application/json' },
+        body: JSON.stringify(body),
+        signal: AbortSignal.timeout(OFFER_DEADLINE_MS),
+      });
+    } catch {
+      throw networkFailure(navigator.onLine);
+    }
+    if (!response.ok) throw await responseFailure(response);
+    const answer = await response.json().catch(() => null);
+    if (typeof answer?.id !== 'string' || typeof answer?.sdp !== 'string') throw new CallFailure('bad-answer');
+    return answer;
+  }
+
+  // One request at a time, so that the server sees candidates in the order they were found.
+  #trickle() {
+    this.trickling ??= this.#drain().finally(() => {
+      this.trickling = null;
+    });
+  }
+
+  async #drain() {
+    while (this.candidates.length > 0 && !this.ended) {
+      const candidate = this.candidates.shift();
+      try {
+        const response = await fetch(this.#resource(), {
+          method: 'PATCH',
+          headers: { ...this.#authorization(), 'Content-Type': 'application/json' },
+          body: JSON.stringify(candidate),
+          signal: AbortSignal.timeout(REQUEST_DEADLINE_MS),
+        });
+        if (response.status === 404) {
+          this.#end('server-hung-up');
+          return;
+        }
+      } catch {
+        // One lost candidate is no lost call: another may connect, and if none does the connect deadline says so.
+      }
+    }
+  }
+
+  #delete() {
+    const gone = fetch(this.#resource(), { method: 'DELETE', headers: this.#authorization(), keepalive: true });
+    gone.catch(() => {}); // The server notices a vanished peer by itself.
+  }
+
+  #resource() {
+    return `${this.endpoint}/${encodeURIComponent(this.id)}`;
+  }
+
+  #authorization() {
+    return { Authorization: `Bearer ${this.token}` };
+  }
+
+  #end(reason, failure) {
+    if (this.ended) return;
+    this.ended = true;
+    clearTimeout(this.timer);
+    if (this.id !== null && reason !== 'server-hung-up') this.#delete();
+    for (const track of this.microphone.getTracks()) track.stop();
+    this.peerConnection.close();
+    this.on.ended(reason, failure?.failure);
+  }
+}
