@@ -21,6 +21,7 @@ from agent.events import (
     CallFault,
     ClientData,
     DtmfPressed,
+    DtmfSent,
     FloorChanged,
     Observer,
     OutputCleared,
@@ -209,6 +210,7 @@ class Call:
             self._emit(UserTranscript(self._item_id, self._shown, final=True))
         self._listener.close()
         self._ear.reset()
+        self._count_frames()
         if self._speaking is not None:
             self._finish_reply(self._speaking, "cancelled")
         for task in self._tasks:
@@ -224,6 +226,18 @@ class Call:
             log.error("call did not close in time", extra={"call_id": self.id, "tasks": len(self._tasks)})
         except MediaError as exc:
             log.warning("port did not close well: %s", exc, extra={"call_id": self.id})
+
+    def _count_frames(self) -> None:
+        stats = self.port.stats()
+        count = self.parts.metrics.media_frames
+        inbound = stats.inbound
+        count("received", inbound.received)
+        count("fec", inbound.fec)
+        count("concealed", inbound.concealed)
+        count("late", inbound.late)
+        count("duplicate", inbound.duplicate)
+        count("discarded", inbound.dropped)
+        count("sent", stats.packets_sent)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=f"{self.id} {name}")
@@ -520,6 +534,8 @@ class Call:
                     self.port.send_dtmf(digits)
                 except MediaError as exc:
                     self._fault("media", exc)
+                else:
+                    self._emit(DtmfSent(digits))
             case SwitchLanguage(tag):
                 try:
                     self.configure(language=tag)

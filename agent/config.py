@@ -98,6 +98,8 @@ class MediaSettings(_Group):
     """No RTP for this long is reported; consent failure ends the call."""
     consent_interval_s: float = Field(1.0, gt=0)
     consent_failures: int = Field(4, ge=1)
+    priority: Literal["auto", "off"] = "auto"
+    """auto: the media thread is scheduled before all others as far as the system allows (agent/media/priority.py)."""
 
 
 class ListeningSettings(_Group):

@@ -13,6 +13,7 @@ __all__ = [
     "CallFault",
     "ClientData",
     "DtmfPressed",
+    "DtmfSent",
     "Floor",
     "FloorChanged",
     "Observer",
@@ -135,6 +136,13 @@ class DtmfPressed:
 
 
 @dataclass(frozen=True, slots=True)
+class DtmfSent:
+    """The hook's `Dtmf`, sent by the media path where that has a way; elsewhere this event is the way."""
+
+    digits: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientData:
     """The hook's `Send`."""
 
@@ -174,6 +182,7 @@ CallEvent = (
     | FloorChanged
     | TurnTimings
     | DtmfPressed
+    | DtmfSent
     | ClientData
     | TransferRequested
     | CallFault

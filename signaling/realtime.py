@@ -19,6 +19,7 @@ from agent.events import (
     CallFault,
     ClientData,
     DtmfPressed,
+    DtmfSent,
     FloorChanged,
     OutputCleared,
     PlayoutStarted,
@@ -101,6 +102,8 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.timings", response_id=event.response_id, **timing_fields(event))]
             case DtmfPressed(digit):
                 return [self._message("rejoinder.dtmf", digit=digit)]
+            case DtmfSent(digits):
+                return [self._message("rejoinder.dtmf_sent", digits=digits)]
             case ClientData(data):
                 return [self._message("rejoinder.data", data=dict(data))]
             case TransferRequested(to):

@@ -19,6 +19,7 @@ from aiohttp import web
 from agent.config import Settings
 from agent.errors import EnvironmentFault
 from agent.media.pcm import PcmPort
+from agent.media.priority import favour_media_thread
 from agent.media.webrtc import WebRtcPort
 from agent.observe.metrics import CONTENT_TYPE
 from signaling.admission import CallRegistry
@@ -264,6 +265,8 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
     from agent.app import Agent
 
     async with Agent.open(settings) as agent:
+        if settings.media.priority == "auto":
+            logger.info("media thread", extra={"priority": favour_media_thread()})
 
         def announce(listening: Listening) -> None:
             sys.stdout.write(announcement(listening, keys, as_json=announce_json))

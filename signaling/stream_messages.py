@@ -13,7 +13,7 @@ from agent.events import (
     CallEvent,
     CallFault,
     ClientData,
-    DtmfPressed,
+    DtmfSent,
     OutputCleared,
     ReplyFinished,
     ReplyStarted,
@@ -54,8 +54,8 @@ class StreamTranslator:
                 return [_transcript("agent", event.heard, final=True)]
             case OutputCleared():
                 return [{"type": "clear"}]
-            case DtmfPressed(digit):
-                return [{"type": "dtmf", "digit": digit}]
+            case DtmfSent(digits):
+                return [{"type": "dtmf", "digit": digit} for digit in digits]
             case TurnTimings():
                 return [{"type": "timings", **timing_fields(event)}]
             case ClientData(data):

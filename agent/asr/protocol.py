@@ -39,7 +39,8 @@ class Hypothesis:
 
     text: str = ""
     stable: str = ""
-    """The prefix of `text` on which two readings agreed; it will not change. Show this."""
+    """The opening of `text` on which two readings agreed. Show this: it grows, and its words seldom change; a later
+    reading, mostly the final one, may still correct them."""
     words: tuple[Word, ...] = ()
     confidence: float = 1.0
     end_of_turn: float | None = None

@@ -118,8 +118,7 @@ class PcmPort:
             self._sink.on_dtmf(digit)
 
     def send_dtmf(self, digits: str) -> None:
-        """Always raises MediaError."""
-        raise MediaError(f"a plain PCM stream has no way to send {len(digits)} key presses")
+        """Nothing to do: plain PCM has no events of its own, the client is told by message (agent.events.DtmfSent)."""
 
     def peer_closed(self, reason: str = "peer closed") -> None:
         """The transport is gone: tells the sink, once, and stops."""

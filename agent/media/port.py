@@ -6,6 +6,7 @@ from typing import Protocol
 
 from agent.media.frames import Pcm
 from agent.media.playout import Playout
+from agent.media.stats import PortStats
 
 __all__ = ["MediaPort", "MediaSink"]
 
@@ -41,6 +42,10 @@ class MediaPort(Protocol):
 
     def send_dtmf(self, digits: str) -> None:
         """Send key presses to the peer; raises MediaError where the transport has none."""
+
+    def stats(self) -> PortStats:
+        """Counts since the start of the call."""
+        ...
 
     async def close(self) -> None:
         """Stop, tell the peer, free everything. Idempotent; ends within 2 s."""

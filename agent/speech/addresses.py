@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 __all__ = ["AddressWords", "read_addresses"]
 
-_EMAIL = re.compile(r"(?:mailto:)?(?<![\w.+-])([A-Za-z0-9][\w.+-]{0,63})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,4})")
+_EMAIL = re.compile(
+    r"(?:mailto:)?(?<![\w.+-])([A-Za-z0-9][\w.+-]{0,63})@([A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,4})"
+)
 _LINK = re.compile(r"(?:(?:https?|ftp|wss?)://|(?<![\w@.])www\.)([^\s<>\"'，。！？；、）)]{1,2000})", re.I)
-_BARE = re.compile(r"(?<![\w@./-])((?:[A-Za-z0-9-]{1,63}\.){1,3}([A-Za-z]{2,6}))(/[^\s<>\"'，。！？；、）)]{0,500})?(?![\w-])")
+_BARE = re.compile(
+    r"(?<![\w@./-])((?:[A-Za-z0-9-]{1,63}\.){1,3}([A-Za-z]{2,6}))(/[^\s<>\"'，。！？；、）)]{0,500})?(?![\w-])"
+)
 _LAST_MARKS = ".,;:!?"
 
 
@@ -27,9 +31,7 @@ class AddressWords:
     """Said for a link whose host is not a name."""
 
 
-def read_addresses(
-    text: str, words: AddressWords, top_domains: Collection[str], digits: Callable[[str], str]
-) -> str:
+def read_addresses(text: str, words: AddressWords, top_domains: Collection[str], digits: Callable[[str], str]) -> str:
     """Write out the addresses of a text; of a link only the host is read.
 
     Args:

@@ -35,7 +35,8 @@ _DOUBTFUL = (
 _STARTERS = frozenset(DATA["starters"])
 _DATE_WORDS = frozenset(DATA["months"]) | {
     "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
-    "Eastern", "Central", "Mountain", "Pacific", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "GMT", "UTC", "BST", "CET",
+    "Eastern", "Central", "Mountain", "Pacific", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT", "GMT", "UTC",
+    "BST", "CET",
 }  # fmt: skip
 
 
@@ -116,4 +117,5 @@ def _by_next(text: str, after: int, final: bool, cuts: Callable[[str], bool]) ->
         end += 1
     if end == len(text) and not final and end - start < MAX_LOOK_CHARS:
         return Verdict.UNKNOWN
-    return Verdict.CUT if end > start and cuts(text[start:end].replace("’", "'")) or end == start else Verdict.GO_ON
+    word = text[start:end].replace("’", "'")
+    return Verdict.CUT if not word or cuts(word) else Verdict.GO_ON

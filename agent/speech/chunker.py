@@ -156,6 +156,7 @@ class _Scan:
         self._weight = 0
         self._break = 0
         self._joint = 0
+        self._after_joint = False
 
     def end(self) -> int | None:
         text, count = self.text, len(self.text)
@@ -164,7 +165,7 @@ class _Scan:
             if self._weight > self._max_weight and (cut := self._hard_cut(at)):
                 return cut
             char = text[at]
-            if at == 0 and self._line_start or at and text[at - 1] == "\n":
+            if (text[at - 1] == "\n") if at else self._line_start:
                 fence = self._fence(at)
                 if fence == "unknown":
                     return None
@@ -245,7 +246,11 @@ class _Scan:
             if not before.isspace() and self._spoke:
                 word = _WORD.findall(self.text[max(0, at - 12) : at])
                 if word and word[-1].lower() in DATA["joints"] and self._break:
-                    self._joint = self._break
+                    # "and then" is one joint, before its first word.
+                    self._joint = self._joint if self._after_joint else self._break
+                    self._after_joint = True
+                else:
+                    self._after_joint = False
                 self._break = at
         elif before.isspace() and char.isalnum():
             self._words += 1

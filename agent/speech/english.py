@@ -15,7 +15,7 @@ from num2words import num2words
 
 from agent.speech.addresses import AddressWords, read_addresses
 
-__all__ = ["DATA", "read_english"]
+__all__ = ["DATA", "read_english", "spell_english"]
 
 DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "en.toml").read_text(encoding="utf-8"))
 
@@ -55,13 +55,16 @@ _PHONE = re.compile(
     r"|(?<![\w.,/$-])\d{3,4}-\d{3,4}-\d{3,4}(?![\w-])"
 )
 _CODE = re.compile(
-    rf"\b({_CODE_WORD})((?:\s+(?:number|numbers|no\.?|num|id|ID|code))?(?:\s+(?:is|are|was|ending in|ends in))?\s*[:#]?\s*#?)"
+    rf"\b({_CODE_WORD})"
+    r"((?:\s+(?:number|numbers|no\.?|num|id|ID|code))?(?:\s+(?:is|are|was|ending in|ends in))?\s*[:#]?\s*#?)"
     r"(?<=[\s:#])((?=[A-Za-z-]{0,8}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)\b(?![.,]\d)"
 )
 _HASH_CODE = re.compile(r"(?<!\w)#\s?((?=[A-Za-z-]{0,8}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)\b")
 _LONE_CODE = re.compile(r"(?<![\w.-])([A-Z]{1,5}-?\d{3,}[A-Z0-9]*(?:-[A-Z0-9]+)*)\b")
 _MONEY = re.compile(rf"(?<![\w.])([-−]\s?)?({_CUR})\s?(-?)({N}){_SCALE}(?:\s?[-–]\s?(?:{_CUR})?\s?({N}){_SCALE})?")
-_MONEY_AFTER = re.compile(rf"(?<![\w.,])(-?)({N})\s?({_alt(c for c in DATA['currencies'] if c not in ('$', 'A$', 'C$'))})(?!\w)")
+_MONEY_AFTER = re.compile(
+    rf"(?<![\w.,])(-?)({N})\s?({_alt(c for c in DATA['currencies'] if c not in ('$', 'A$', 'C$'))})(?!\w)"
+)
 _CENTS = re.compile(rf"(?<![\w.])({N})\s?¢")
 _PERCENT_RANGE = re.compile(rf"(?<![\w.])({N})\s?%?\s?[-–]\s?({N})\s?%")
 _PERCENT = re.compile(rf"({N})\s?[%％]")
@@ -72,7 +75,9 @@ _FRACTION = re.compile(r"(?<![\w./])(?:(\d{1,4})\s)?(\d{1,3})[/⁄](\d{1,4})(?![
 _ORDINAL = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,15})(st|nd|rd|th)\b", re.I)
 _DECADE = re.compile(r"(?<![\w.])(?:(\d{2})|['’])(\d0)s\b")
 _RANGE = re.compile(rf"(?<![\w.-])({N})\s?[-–]\s?({N})(?![\w-])")
-_YEAR = re.compile(r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter)\s+(1[1-9]\d\d|20\d\d)\b(?![,.]\d)")
+_YEAR = re.compile(
+    r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter)\s+(1[1-9]\d\d|20\d\d)\b(?![,.]\d)"
+)
 _NUMBER_SIGN = re.compile(r"\b(No|no|Nos)\.\s?(?=\d)")
 _TITLE = re.compile(rf"(?<![\w.])({_alt(DATA['titles'])})(?=\s+[A-Z])")
 _ABBREVIATION = re.compile(rf"(?<![\w.])({_alt(DATA['abbreviations'] | DATA['month_abbreviations'])})(?!\w)")
@@ -97,7 +102,7 @@ def read_english(text: str) -> str:
     """The text with every figure and sign in words. Markup must be gone already; white space is left as it falls."""
     text = text.translate(_PLAIN_MARKS)
     text = "".join(f" {unicodedata.normalize('NFKC', c)}" if unicodedata.category(c) == "No" else c for c in text)
-    text = read_addresses(text, _ADDRESS, DATA["top_domains"], _spell)
+    text = read_addresses(text, _ADDRESS, DATA["top_domains"], spell_english)
     text = _ISO_DATE.sub(lambda m: _date(m, int(m[2]), int(m[3]), m[1]), text)
     text = _US_DATE.sub(_us_date, text)
     text = _TIME.sub(_time, text)
@@ -107,7 +112,7 @@ def read_english(text: str) -> str:
     text = _PHONE.sub(_phone, text)
     text = _CODE.sub(_code, text)
     text = _HASH_CODE.sub(lambda m: f"number {_code_value(m[1])}", text)
-    text = _LONE_CODE.sub(lambda m: _spell(m[1]), text)
+    text = _LONE_CODE.sub(lambda m: spell_english(m[1]), text)
     text = _MONEY.sub(_money, text)
     text = _MONEY_AFTER.sub(lambda m: _minus(m[1]) + _amount(m[3], m[2], None), text)
     text = _CENTS.sub(lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}", text)
@@ -132,7 +137,7 @@ def read_english(text: str) -> str:
     text = _TIMES.sub(" times ", text)
     text = _COMPARED.sub(lambda m: _COMPARISONS[m[1]], text)
     text = _SIGNED.sub(lambda m: _SIGNS[m[1]] + " ", text)
-    text = _LEADING_POINT.sub(lambda m: f"zero point {_spell(m[1])}", text)
+    text = _LEADING_POINT.sub(lambda m: f"zero point {spell_english(m[1])}", text)
     text = _LETTER_FIGURE.sub(" ", text)
     text = _NUMBER.sub(lambda m: _say(m.group()), text)
     text = _AND_OR.sub("and or", text)
@@ -142,12 +147,50 @@ def read_english(text: str) -> str:
 
 
 _PLAIN_MARKS = str.maketrans(
-    {"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-", "℃": "°C", "℉": "°F", "¢": "¢", "（": "(", "）": ")"}
+    {
+        "’": "'",
+        "‘": "'",
+        "“": '"',
+        "”": '"',
+        "−": "-",
+        "‐": "-",
+        "‑": "-",
+        "℃": "°C",
+        "℉": "°F",
+        "¢": "¢",
+        "（": "(",
+        "）": ")",
+    }
     | {chr(0xFF10 + i): str(i) for i in range(10)}
 )
 _DROPPED = str.maketrans(
-    {'"': "", "#": " ", "_": " ", "*": " ", "\\": " ", "^": " ", "~": " ", "`": "", "{": " ", "}": " ", "[": " ", "]": " "}
-    | {"<": " ", ">": " ", "(": ", ", ")": ", ", "•": ", ", "·": ", ", "→": ", ", "←": ", ", "⇒": ", ", "–": " - ", "¢": " cents "}
+    {
+        '"': "",
+        "#": " ",
+        "_": " ",
+        "*": " ",
+        "\\": " ",
+        "^": " ",
+        "~": " ",
+        "`": "",
+        "{": " ",
+        "}": " ",
+        "[": " ",
+        "]": " ",
+    }
+    | {
+        "<": " ",
+        ">": " ",
+        "(": ", ",
+        ")": ", ",
+        "•": ", ",
+        "·": ", ",
+        "→": ", ",
+        "←": ", ",
+        "⇒": ", ",
+        "–": " - ",
+        "¢": " cents ",
+    }
 )
 _COMPARISONS = {"<": " is less than ", ">": " is greater than ", "<=": " is at most ", ">=": " is at least "}
 _SIGNS = {"-": "minus", "−": "minus", "+": "plus", "±": "plus or minus"}
@@ -158,8 +201,8 @@ def _words(value: int, form: str = "cardinal") -> str:
     return _CARDINAL_AND.sub("", said.replace(",", ""))
 
 
-def _spell(code: str) -> str:
-    """Digits and letters one by one; long runs of digits in groups, a comma apart."""
+def spell_english(code: str) -> str:
+    """Digits and letters of ASCII one by one; long runs of digits in groups, a comma apart."""
     out: list[str] = []
     for run in re.findall(r"\d+|[A-Za-z]+", code):
         if run.isdigit():
@@ -174,7 +217,7 @@ def _spell(code: str) -> str:
 def _say(number: str) -> str:
     whole, _, decimals = number.replace(",", "").partition(".")
     if len(whole) > MAX_INTEGER_DIGITS or (len(whole) > 1 and whole.startswith("0")):
-        said = _spell(whole)
+        said = spell_english(whole)
     else:
         said = _words(int(whole))
     return f"{said} point {' '.join(_DIGITS[int(d)] for d in decimals)}" if decimals else said
@@ -225,7 +268,11 @@ def _time(m: re.Match[str]) -> str:
         return m.group()
     half = f" {m[4].lower()} m{_stop(m)}" if m[4] else ""
     if minute == 0:
-        said = _words(hour) + ("" if half or second else " o'clock") if 1 <= hour <= 12 or half else f"{_words(hour)} hundred"
+        said = (
+            _words(hour) + ("" if half or second else " o'clock")
+            if 1 <= hour <= 12 or half
+            else f"{_words(hour)} hundred"
+        )
         said = "midnight" if hour in (0, 24) and not second else said
     else:
         said = f"{_words(hour)} {'oh ' if minute < 10 else ''}{_words(minute)}"
@@ -237,13 +284,13 @@ def _time(m: re.Match[str]) -> str:
 def _phone(m: re.Match[str]) -> str:
     groups = re.findall(r"\d+", m.group())
     if len(groups) == 1:
-        return ("plus " if m.group().startswith("+") else "") + _spell(groups[0])
+        return ("plus " if m.group().startswith("+") else "") + spell_english(groups[0])
     said = ", ".join(" ".join(_DIGITS[int(d)] for d in group) for group in groups)
     return f"plus {said}" if m.group().startswith("+") else said
 
 
 def _code_value(code: str) -> str:
-    return _say(code) if code.isdigit() and len(code) < 3 else _spell(code)
+    return _say(code) if code.isdigit() and len(code) < 3 else spell_english(code)
 
 
 def _code(m: re.Match[str]) -> str:
@@ -254,7 +301,7 @@ def _code(m: re.Match[str]) -> str:
     if re.fullmatch(r"\d+(?:st|nd|rd|th|[kKmM]|" + _alt(DATA["units"]) + ")", code):
         return m.group()
     lead = m[2].replace("#", " number " if "number" not in m[2].lower() and m[1].lower() != "number" else " ")
-    return f"{m[1]}{re.sub(r'(?i)no[.]?(?=[ :]*$)', 'number', lead)}{_spell(code)}"
+    return f"{m[1]}{re.sub(r'(?i)no[.]?(?=[ :]*$)', 'number', lead)}{spell_english(code)}"
 
 
 def _minus(sign: str | None) -> str:

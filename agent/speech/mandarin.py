@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.speech.addresses import AddressWords, read_addresses
 
-__all__ = ["read_mandarin"]
+__all__ = ["read_mandarin", "spell_mandarin"]
 
 DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "zh.toml").read_text(encoding="utf-8"))
 
@@ -33,7 +33,8 @@ _YEAR = re.compile(r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|内|以|来|多|间))"
 _MONTH_DAY = re.compile(r"(?<!\d)(\d{1,2})月(?:(\d{1,2})([日号]))?")
 _TIME = re.compile(r"(?<![\d:])(\d{1,2}):(\d{2})(?::(\d{2}))?(?![\d:])")
 _PHONE = re.compile(
-    r"(?<![\d.,A-Za-z-])(?:\+?86[- ]?)?(?:1[3-9]\d(?:[- ]?\d{4}){2}|[48]00[- ]?\d{3,4}[- ]?\d{3,4}|0\d{2,3}[- ]\d{7,8}|\d{3,4}-\d{3,4}-\d{3,4})(?![\d-])"
+    r"(?<![\d.,A-Za-z-])(?:\+?86[- ]?)?(?:1[3-9]\d(?:[- ]?\d{4}){2}|[48]00[- ]?\d{3,4}[- ]?\d{3,4}"
+    r"|0\d{2,3}[- ]\d{7,8}|\d{3,4}-\d{3,4}-\d{3,4})(?![\d-])"
 )
 _CODE = re.compile(
     rf"({_alt(DATA['code_words'])})((?:是|为|：|:|\s|#|尾号)*)((?=[A-Za-z-]{{0,8}}\d)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(?!\.?\d|%)(?!\s?(?:{_MEASURE}))"
@@ -52,26 +53,25 @@ _SIGNED = re.compile(r"(?<![\w.])([-−+])(?=\d)")
 _NUMBER = re.compile(rf"{N}")
 _SPACED_LETTERS = re.compile(r"(?<=[A-Za-z])(?=\d)")
 
-_FULL_WIDTH = {ord("\uff01") + i: 0x21 + i for i in range(94) if not chr(0x21 + i) in "!,:;?()"}
+_FULL_WIDTH = {ord("\uff01") + i: 0x21 + i for i in range(94) if chr(0x21 + i) not in "!,:;?()"}
 """Full-width letters, figures and signs to plain ones, but not the marks that shape the melody."""
 
 _DROPPED = str.maketrans(
-    {c: "" for c in "《》〈〉「」『』【】〔〕“”\"‘’*_`\\^{}[]#|•·"} | {"（": "，", "）": "，", "(": "，", ")": "，", "→": "，", "/": " "}
+    dict.fromkeys('《》〈〉「」『』【】〔〕“”"‘’*_`\\^{}[]#|•·', "")
+    | {"（": "，", "）": "，", "(": "，", ")": "，", "→": "，", "/": " "}
 )
 
 
 def read_mandarin(text: str) -> str:
     """The text with every figure and sign in characters; Latin words stay. Markup must be gone already."""
     text = text.translate(_FULL_WIDTH)
-    text = read_addresses(text, _ADDRESS, _TOP_DOMAINS, _call)
+    text = read_addresses(text, _ADDRESS, _TOP_DOMAINS, spell_mandarin)
     text = _DATE.sub(lambda m: f"{_spell(m[1])}年{_cardinal(m[2])}月{_cardinal(m[3])}日", text)
-    text = _PHONE.sub(lambda m: "，".join(_call(g) for g in re.findall(r"\d+", m.group())), text)
+    text = _PHONE.sub(lambda m: "，".join(spell_mandarin(g) for g in re.findall(r"\d+", m.group())), text)
     text = _CODE.sub(lambda m: m.group() if m[3].isdigit() and len(m[3]) > 16 else m[1] + m[2] + _code(m[3]), text)
     text = _LONE_CODE.sub(lambda m: _code(m[1]), text)
     text = _YEAR.sub(lambda m: _spell(m[1]), text)
-    text = _MONTH_DAY.sub(
-        lambda m: f"{_cardinal(m[1])}月" + (f"{_cardinal(m[2])}{m[3]}" if m[2] else ""), text
-    )
+    text = _MONTH_DAY.sub(lambda m: f"{_cardinal(m[1])}月" + (f"{_cardinal(m[2])}{m[3]}" if m[2] else ""), text)
     text = _TIME.sub(_time, text)
     text = _MONEY.sub(_money, text)
     text = _PERCENT_RANGE.sub(lambda m: f"百分之{_say(m[1])}到百分之{_say(m[2])}", text)
@@ -94,12 +94,15 @@ def _spell(digits: str) -> str:
     return "".join(_DIGITS[int(d)] for d in digits)
 
 
-def _call(digits: str) -> str:
+def spell_mandarin(digits: str) -> str:
+    """Digits one by one, one as yāo."""
     return "".join(_CALLED[int(d)] for d in digits)
 
 
 def _code(code: str) -> str:
-    return "".join(_call(run) if run.isdigit() else " ".join(run) for run in re.findall(r"\d+|[A-Za-z]+", code))
+    return "".join(
+        spell_mandarin(run) if run.isdigit() else " ".join(run) for run in re.findall(r"\d+|[A-Za-z]+", code)
+    )
 
 
 def _cardinal(digits: str) -> str:

@@ -9,8 +9,8 @@ import re
 import unicodedata
 
 from agent.speech.addresses import AddressWords, read_addresses
-from agent.speech.english import DATA, read_english
-from agent.speech.mandarin import read_mandarin
+from agent.speech.english import DATA, read_english, spell_english
+from agent.speech.mandarin import read_mandarin, spell_mandarin
 from agent.speech.markup import strip_markup
 
 __all__ = ["normalize"]
@@ -18,7 +18,13 @@ __all__ = ["normalize"]
 MAX_COMBINING = 2
 """Accents one letter may carry; more is decoration that no voice can read."""
 
-_COMBINING = re.compile(r"([\u0300-\u036f]{%d})[\u0300-\u036f]+" % MAX_COMBINING)
+_COMBINING = re.compile(rf"([\u0300-\u036f]{{{MAX_COMBINING}}})[\u0300-\u036f]+")
+_REPEATED = re.compile(r"([^\w\s])\1{7,}")
+_BLANKS = re.compile(r"[^\S\n]{2,}")
+_EMPTY_LINES = re.compile(r"\n\s*\n")
+_ENDLESS_DIGITS = re.compile(r"\d{19,}")
+"""Longer than any number with a name; read one by one. Folding all these first keeps every later rule linear."""
+
 _LINE_END = re.compile(r"([^\s.!?…。！？,，;；:：、—-])[^\S\n]*\n\s*(?=\S)")
 _MARK_RUN = re.compile(r"([!?！？])[!?！？.。]+")
 _ELLIPSIS = re.compile(r"\.{2,}|。{2,}|…{2,}")
@@ -41,8 +47,12 @@ def normalize(text: str, language: str) -> str:
         language: BCP 47 tag; the rules go by its first part.
     """
     tag = language.split("-")[0].lower()
+    text = _EMPTY_LINES.sub("\n", _BLANKS.sub(" ", _REPEATED.sub(r"\1\1\1", text)))
     text = _COMBINING.sub(r"\1", unicodedata.normalize("NFC", strip_markup(text)))
     text = _LINE_END.sub(r"\1, ", text)
+    text = _ENDLESS_DIGITS.sub(
+        lambda m: " " + (spell_mandarin if tag == "zh" else spell_english)(m.group()) + " ", text
+    )
     if tag == "en":
         text = read_english(text)
     elif tag == "zh":

@@ -15,6 +15,7 @@ from agent.listening.silero import VadEngine, VadStream
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
+from agent.media.stats import PortStats
 from agent.tts.protocol import Speech, Style, Voice
 
 __all__ = ["ScriptedPort", "ScriptedRecognizer", "ScriptedSynthesizer", "ScriptedVad", "voice"]
@@ -142,6 +143,10 @@ class ScriptedPort:
     def send_dtmf(self, digits: str) -> None:
         """Remember the digits."""
         self.dtmf += digits
+
+    def stats(self) -> PortStats:
+        """Nothing but whether it is open."""
+        return PortStats(connected=not self.closed)
 
     async def close(self) -> None:
         """Marks the port closed."""

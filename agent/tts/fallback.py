@@ -189,7 +189,9 @@ class FallbackSynthesizer:
     def _voice_for(engine: Synthesizer, voice: Voice) -> Voice:
         return voice if voice.name in engine.info.voices else Voice("", voice.language)
 
-    async def _attempt(self, engine: Synthesizer, text: str, voice: Voice, style: Style) -> AsyncGenerator[Speech, None]:
+    async def _attempt(
+        self, engine: Synthesizer, text: str, voice: Voice, style: Style
+    ) -> AsyncGenerator[Speech, None]:
         """One engine's audible pieces; raises _GaveUp."""
         budget_s = (ALLOWANCE_S + ALLOWANCE_PER_CHAR_S * len(text)) / min(style.rate, 1.0)
         name = engine.info.name

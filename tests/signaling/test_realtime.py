@@ -12,6 +12,7 @@ from agent.events import (
     CallFault,
     ClientData,
     DtmfPressed,
+    DtmfSent,
     FloorChanged,
     OutputCleared,
     PlayoutStarted,
@@ -100,6 +101,7 @@ ONE_EACH: list[tuple[CallEvent, dict[str, Any]]] = [
         },
     ),
     (DtmfPressed("5"), {"type": "rejoinder.dtmf", "digit": "5"}),
+    (DtmfSent("12"), {"type": "rejoinder.dtmf_sent", "digits": "12"}),
     (ClientData({"order": 7}), {"type": "rejoinder.data", "data": {"order": 7}}),
     (TransferRequested("sip:desk@shop.example"), {"type": "rejoinder.transfer", "to": "sip:desk@shop.example"}),
     (

@@ -12,6 +12,7 @@ from agent.events import (
     CallFault,
     ClientData,
     DtmfPressed,
+    DtmfSent,
     FloorChanged,
     OutputCleared,
     PlayoutStarted,
@@ -37,7 +38,8 @@ EXPECTED: list[tuple[CallEvent, list[dict[str, Any]]]] = [
     ),
     (ReplyFinished("r", "i", "completed", ""), []),
     (OutputCleared("r"), [{"type": "clear"}]),
-    (DtmfPressed("5"), [{"type": "dtmf", "digit": "5"}]),
+    (DtmfPressed("5"), []),
+    (DtmfSent("5#"), [{"type": "dtmf", "digit": "5"}, {"type": "dtmf", "digit": "#"}]),
     (ClientData({"a": 1}), [{"type": "data", "data": {"a": 1}}]),
     (TransferRequested("desk"), [{"type": "transfer", "to": "desk"}]),
     (

@@ -426,8 +426,12 @@ async def test_the_peer_learns_its_loss_and_we_learn_ours(make_client: Any, tick
     port.playout.write(voice(6.0))
     port.attach(sink)
     await sink.until(lambda: port.stats().round_trip_s is not None)
-    reports = [s for s in (await client.pc.getStats()).values() if s.type == "remote-inbound-rtp"]
-    assert reports
+    reports: list[Any] = []
+    # The two sides report on schedules of their own, each about once a second.
+    async with asyncio.timeout(10):
+        while not reports:
+            await asyncio.sleep(0.1)
+            reports = [s for s in (await client.pc.getStats()).values() if s.type == "remote-inbound-rtp"]
     assert reports[0].packetsLost == 0
     round_trip = port.stats().round_trip_s
     assert round_trip is not None
