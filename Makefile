@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+BASE   := $(VENV)/.base
+DEV    := $(VENV)/.dev
 MODELS ?= en
+SHELL  := bash
+.SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test lint types unit e2e bench models setup peers clean check-python
@@ -15,18 +18,31 @@ check-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "error: Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1). Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
 
-$(STAMP): pyproject.toml constraints.txt | check-python
-	@echo "==> setting up $(VENV) (once, about a minute)"
+# One line that counts packages as pip collects them; the whole story is in the log.
+define install
+@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt $(1) 2>&1 \
+  | tee $(VENV)/pip.log \
+  | awk '/^Collecting|^Building|^Installing/ { n++; printf "\r    %d: %-60.60s", n, $$2; fflush() } END { printf "\r%-70s\r", "" }' || { \
+  grep -E '^ *(ERROR|error)' $(VENV)/pip.log | tail -n 3 >&2; \
+  echo "error: installing packages failed (whole log: $(VENV)/pip.log). Check the network or pip's index settings and run the same command again." >&2; exit 2; }
+endef
+
+$(BASE): pyproject.toml constraints.txt | check-python
+	@echo "==> setting up $(VENV) (once, about half a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 	  echo "error: cannot make a virtual environment. On Debian or Ubuntu: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 2; }
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --constraint constraints.txt pip \
-	  && $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on --quiet --constraint constraints.txt --editable '.[dev]' || { \
-	  echo "error: installing packages failed (see above). Check the network or pip's index settings and run the same command again." >&2; exit 2; }
-	@touch $(STAMP)
+	$(call install,--upgrade pip)
+	$(call install,--editable .)
+	@touch $(BASE)
 
-setup: $(STAMP)  ## create the environment
+$(DEV): $(BASE)
+	@echo "==> adding what the tests and benches need"
+	$(call install,--editable '.[dev]')
+	@touch $(DEV)
 
-models: $(STAMP)  ## fetch the speech models (MODELS="en zh" for Mandarin too)
+setup: $(DEV)  ## create the environment
+
+models: $(BASE)  ## fetch the speech models (MODELS="en zh" for Mandarin too)
 	@$(BIN)/rejoinder models fetch $(MODELS)
 
 serve: models  ## start the agent on http://127.0.0.1:8080
@@ -35,26 +51,26 @@ serve: models  ## start the agent on http://127.0.0.1:8080
 peers:
 	@bash tests/install_peers.sh
 
-lint: $(STAMP)
+lint: $(DEV)
 	@echo "==> ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(DEV)
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy
 
-unit: $(STAMP) models
+unit: $(DEV) models
 	@echo "==> tests"
 	@$(BIN)/python -m pytest -n auto -m "not e2e" $(PYTEST)
 
-e2e: $(STAMP) models peers
+e2e: $(DEV) models peers
 	@echo "==> tests with real peers"
 	@$(BIN)/python -m pytest -m e2e $(PYTEST)
 
 test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
 
-bench: models  ## run every benchmark and write docs/benchmarks.md
+bench: $(DEV) models  ## run every benchmark and write docs/benchmarks.md
 	@$(BIN)/python -m bench all --write docs/benchmarks.md
 
 clean:  ## remove the environment and caches of this folder
