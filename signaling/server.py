@@ -41,6 +41,9 @@ SHUTDOWN_TIMEOUT_S = 3.0
 
 NOT_READY_RETRY_S = 2
 
+DEVELOPMENT_TTL_S = 30 * 86_400
+"""The development key lives as long as the process, so its token need not end sooner."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -277,7 +280,7 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
 
 def announcement(listening: Listening, keys: TokenKeys, *, as_json: bool) -> str:
     """Where to call, and a token when the key was made for this process (no other program could mint one)."""
-    token = keys.mint("developer") if keys.development else None
+    token = keys.mint("developer", ttl_s=DEVELOPMENT_TTL_S) if keys.development else None
     if as_json:
         return json.dumps({"url": listening.url, "port": listening.port, "token": token}) + "\n"
     lines = [f"Rejoinder listens on {listening.url}"]
