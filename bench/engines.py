@@ -88,6 +88,7 @@ async def _run(*, quick: bool) -> Report:
             notes.append(f"Mandarin was not measured: {exc}")
     notes += [
         f"{len(english)} English clips for word error rates of final readings, {len(some)} of them for streaming.",
+        "The recogniser's limits were chosen with these clips and sentences: expect more errors on others.",
         "One worker thread. Latencies are wall-clock times on a machine that may be busy with other work.",
     ]
     return Report("Embedded engines", ("measure", "value", "unit"), rows, keys, tuple(notes))

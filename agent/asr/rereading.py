@@ -37,9 +37,11 @@ MIN_SAMPLES = RATE_HZ // 4
 PAUSE_SAMPLES = RATE_HZ // 10
 """A reading that goes this far into a pause is as good as one of all of it."""
 
-TAIL_SAMPLES = RATE_HZ // 5
-"""No more of a pause than this is read: long silence makes words ("Thank you." after one in seven synthetic sentences).
-Over the recorded clips 100 to 400 ms are all as good as everything, within one clip."""
+TAIL_SAMPLES = PAUSE_SAMPLES
+"""No more of a pause than this is read: silence makes words. Read whole, 3 of 20 synthetic sentences
+were followed by "Thank you."; with 200 ms there were 6 wrong words in 201, with 100 ms none. Over the recorded clips
+the errors at 16 kHz and telephone band are 2.6 and 2.9 % with 100 ms, 2.2 and 3.3 % with 200 ms, 2.2 and 3.6 % with
+everything: no difference that 50 clips can show. Chosen on the same data."""
 
 WINDOW_SAMPLES = 20 * RATE_HZ
 """A longer segment is cut: models are trained on up to 30 s, and the cost of a reading grows with its length."""

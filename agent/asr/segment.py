@@ -14,8 +14,8 @@ FRAME_SAMPLES = 320
 """Levels are kept for each 20 ms."""
 
 QUIET_BELOW_SPEECH_DB = 30.0
-"""Fainter than the segment's loud frames by this much is a pause. Over the recorded clips a reading that ended at the
-last frame above it made 23 word errors in 500, one that went on for 200 ms made 25: nothing that matters is fainter."""
+"""Fainter than the segment's loud frames by this much is a pause. Over the 50 recorded clips, readings that ended
+0 to 200 ms after the last frame above it made between 16 and 28 word errors, with no trend."""
 
 SILENCE_DBFS = -60.0
 """Fainter than this is silence whatever the rest of the segment is like: below the noise of any line."""
