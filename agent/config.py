@@ -131,6 +131,7 @@ class ConversationSettings(_Group):
     apologise_after_s: float = Field(10.0, gt=0)
     max_call_s: float = Field(3600.0, gt=0)
     max_reply_chars: int = Field(20_000, ge=100)
+    """A hook that writes more is closed."""
     idle_s: float = Field(600.0, gt=0)
     """No speech, typing or key for this long ends the call."""
 
@@ -141,7 +142,6 @@ class PhraseSettings(_Group):
     filler: str = "One moment, please."
     hold: str = "I'm still looking into that. Please stay on the line."
     apology: str = "I'm sorry, something went wrong on my side. Could you say that again?"
-    goodbye: str = "Thank you for calling. Goodbye."
 
 
 class AsrSettings(_Group):
@@ -179,7 +179,6 @@ class NluSettings(_Group):
     system_prompt: str = ""
     timeout_s: float = Field(10.0, gt=0)
     """Longest wait for the remote end's next piece."""
-    max_reply_chars: int = Field(20_000, ge=100)
 
 
 class Settings(BaseSettings):

@@ -7,7 +7,7 @@ so output of a reply that was given up can never be taken for the current one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
@@ -178,7 +178,8 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReplyCloses:
-    """The reply asked to hang up after it: what plays now are the last words, and nothing interrupts them."""
+    """The reply asked to hang up after it: what plays now are the last words. No speech, key or cancel stops them; only
+    a typed message or a new request of the client does."""
 
     revision: int
     reason: str
@@ -248,6 +249,8 @@ class Ask:
     confidence: float = 1.0
     last_speech_at: float | None = None
     """When the caller's last sample was spoken, on the machine's clock."""
+    again: bool = False
+    """This turn, or the beginning of it, was asked before; that reply was given up before anything was audible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +319,8 @@ class TurnMachine:
         self._partial = PartialHeard("")
         self._final_id = 0
         self._final: FinalHeard | FinalFailed | None = None
-        self._unanswered = ""
-        """Text of a turn whose reply was given up before anything was audible; the next speech continues it."""
+        self._unanswered: Ask | None = None
+        """The turn whose reply is not audible yet. If that is given up, speech continues the turn, noise repeats it."""
         self._digits = ""
         self._digit_at = 0.0
         self._started_at: float | None = None
@@ -340,7 +343,7 @@ class TurnMachine:
             case Tick():
                 return self._tick(now)
             case CallStarted():
-                return self._ask(now, "greeting") if self.conversation.greet else []
+                return self._ask(now, Ask(0, "greeting")) if self.conversation.greet else []
             case VoiceBegan(ago_ms):
                 return self._voice_began(now - ago_ms / 1000, now)
             case VoiceEnded(ago_ms, speech_ms):
@@ -353,12 +356,12 @@ class TurnMachine:
                 return self._final_heard(event, now)
             case Typed(text):
                 self._active_at = now
-                return self._give_up("typed") + self._fresh_ear() + self._ask(now, "speech", text)
+                return self._give_up("typed") + self._fresh_ear() + self._ask(now, Ask(0, "speech", text))
             case DigitPressed(digit):
                 return self._digit(digit, now)
             case ReplyAudible(revision):
                 if revision == self.revision and self.state is State.THINKING:
-                    self._unanswered = ""
+                    self._unanswered = None
                     self.state = State.SPEAKING
                 return []
             case ReplyEnded():
@@ -369,13 +372,13 @@ class TurnMachine:
                 self.expect = listen
                 return []
             case ClientCancelled():
-                stop = self._give_up("client")
+                stop = [] if self.state is State.CLOSING else self._give_up("client")
                 if stop:
-                    self._unanswered = ""
+                    self._unanswered = None
                     self._rest()
                 return stop
             case RespondAgain():
-                return self._give_up("client") + self._ask(now, "event")
+                return self._give_up("client") + self._ask(now, Ask(0, "event"))
 
     def _closing(self, event: ReplyCloses) -> list[Command]:
         if event.revision != self.revision or self.state not in (State.THINKING, State.SPEAKING, State.PAUSED):
@@ -383,6 +386,10 @@ class TurnMachine:
         was, self.state = self.state, State.CLOSING
         self._reply_ends_call = event.reason
         return [ResumeReply()] if was is State.PAUSED else []
+
+    def awaits(self, final_id: int) -> bool:
+        """Whether `RequestFinal(final_id)` still waits for its answer; one that was overtaken changes nothing."""
+        return final_id == self._final_id and self._final is None
 
     def end(self) -> None:
         """The call is over, whatever was going on."""
@@ -459,9 +466,10 @@ class TurnMachine:
             return []
         if not final.text:
             return self._was_noise(now)
-        text = f"{self._unanswered} {final.text}".strip()
-        last_speech = self._last_speech
-        return self._fresh_ear() + self._ask(now, "speech", text, final.confidence, last_speech)
+        before = self._unanswered if self._unanswered is not None and self._unanswered.kind == "speech" else None
+        text = final.text if before is None else f"{before.text} {final.text}"
+        turn = Ask(0, "speech", text, final.confidence, self._last_speech, again=before is not None)
+        return self._fresh_ear() + self._ask(now, turn)
 
     def _was_noise(self, now: float) -> list[Command]:
         """What was heard was no speech: go on as if it had not been."""
@@ -471,8 +479,8 @@ class TurnMachine:
             return [*commands, ResumeReply()]
         if self.state in (State.HEARING, State.DECIDING):
             self._rest()
-            if self._unanswered:
-                return commands + self._ask(now, "speech", self._unanswered)
+            if self._unanswered is not None:
+                return commands + self._ask(now, replace(self._unanswered, last_speech_at=None, again=True))
         return commands
 
     def _digit(self, digit: str, now: float) -> list[Command]:
@@ -492,7 +500,7 @@ class TurnMachine:
         digits, self._digits = self._digits, ""
         if self.state is State.CLOSING:
             return []
-        return self._fresh_ear() + self._ask(now, "dtmf", digits or "#")
+        return self._fresh_ear() + self._ask(now, Ask(0, "dtmf", digits or "#"))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -518,7 +526,8 @@ class TurnMachine:
             self.state = State.ENDED
             return [EndCall("idle")]
         if self._digits and now - self._digit_at >= DIGIT_GAP_S:
-            return self._give_up("dtmf") + self._enter_digits(now)
+            commands = [] if self.state is State.CLOSING else self._give_up("dtmf")
+            return commands + self._enter_digits(now)
         return []
 
     def _spoken_over(self, now: float) -> list[Command]:
@@ -544,16 +553,15 @@ class TurnMachine:
             return [StopReply(self.revision, cause)]
         return []
 
-    def _ask(
-        self, now: float, kind: TurnKind, text: str = "", confidence: float = 1.0, last_speech: float | None = None
-    ) -> list[Command]:
+    def _ask(self, now: float, turn: Ask) -> list[Command]:
+        """Ask the hook; the turn gets the next revision."""
         self.revision += 1
-        self._unanswered = text if kind == "speech" else ""
+        self._unanswered = ask = replace(turn, revision=self.revision)
         self._reply_ends_call = None
         self.expect = Listen()
         self.state = State.THINKING
         self._active_at = now
-        return [Ask(self.revision, kind, text, confidence, last_speech)]
+        return [ask]
 
     def _say(self, now: float, phrase: str) -> list[Command]:
         self.revision += 1
@@ -570,7 +578,7 @@ class TurnMachine:
         ):
             return []
         self._active_at = now
-        self._unanswered = ""
+        self._unanswered = None
         reason = event.hang_up or self._reply_ends_call
         if reason is not None:
             self.state = State.ENDED

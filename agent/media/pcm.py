@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from agent.media.stats import PortStats
 from agent.media.ticker import Ticker
 
 __all__ = ["PcmPort"]
+
+logger = logging.getLogger(__name__)
 
 RATES_HZ = (8_000, 16_000, 24_000, 48_000)
 MAX_MESSAGE_MS = 200
@@ -148,6 +151,14 @@ class PcmPort:
         self._room.set()
 
     def _tick(self, _tick: int) -> None:
+        try:
+            self._exchange()
+        except Exception:
+            # A call without ticks never ends by itself.
+            logger.exception("a PCM port failed")
+            self.peer_closed("internal error")
+
+    def _exchange(self) -> None:
         frame = self._playout.read()
         if frame is not None:
             data = frame.astype("<i2", copy=False).tobytes()

@@ -236,17 +236,32 @@ class WebRtcPort:
             logger.info("a WebRTC connection did not come up: %s", exc or "no answer in time")
             self.on_gone("not connected")
             return
+        except Exception:
+            # aiortc and OpenSSL raise what they like; without this the call would wait for its first tick for ever.
+            logger.exception("connecting a WebRTC transport failed")
+            self.on_gone("not connected")
+            return
         self._connected = True
         self._connected_at = time.monotonic()
         self._ticker.add(self._tick)
 
     def _tick(self, tick: int) -> None:
+        try:
+            self._exchange(tick)
+        except Exception:
+            # A call without ticks never ends by itself.
+            logger.exception("a WebRTC port failed")
+            self.on_gone("internal error")
+
+    def _exchange(self, tick: int) -> None:
         now = time.monotonic()
         if self._first_tick is None:
             self._first_tick = tick
         elapsed = tick - self._first_tick
+        # Read in any case: a reply to a peer that takes no audio must end, too.
+        speech = self._playout.read()
         if self._offer.direction in ("sendrecv", "sendonly"):
-            for packet in self._sender.tick(self._playout.read(), elapsed):
+            for packet in self._sender.tick(speech, elapsed):
                 self._put(packet)
         if elapsed >= self._next_report:
             self._report(now)
@@ -301,14 +316,17 @@ class WebRtcPort:
         return self._closing
 
     async def _shut_down(self) -> None:
-        running = self._running
-        if running is not None and running is not asyncio.current_task():
-            running.cancel()
-            await asyncio.wait({running})
-        if self._connected:
-            self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
-        self._connected = False
-        self._channel.close()
-        await self._transport.close()
-        self._receiver.close()
-        self._sender.close()
+        try:
+            running = self._running
+            if running is not None:
+                running.cancel()
+                await asyncio.wait({running})
+            if self._connected:
+                self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
+            self._connected = False
+            self._channel.close()
+            await self._transport.close()
+        finally:
+            # Also when `close` lost patience and cancelled this: the codecs are native memory.
+            self._receiver.close()
+            self._sender.close()

@@ -205,6 +205,9 @@ class FallbackSynthesizer:
                 done, _ = await asyncio.wait({running}, timeout=deadline_s)
                 if not done:
                     raise _GaveUp(Cause.STALLED, f"no piece within {deadline_s:g} s")
+                if running.cancelled():
+                    # Not ours: an engine that cancels itself must not look like a caller who interrupts.
+                    raise _GaveUp(Cause.ERROR, "it cancelled itself")
                 piece = running.result()
                 running = None
                 if piece is None:

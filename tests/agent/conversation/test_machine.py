@@ -240,6 +240,24 @@ def test_a_cough_before_the_first_sound_does_not_lose_the_answer() -> None:
     assert story.machine.state is m.State.THINKING
 
 
+def test_a_cough_before_the_greeting_does_not_lose_it() -> None:
+    story = Story()
+    story.do(m.CallStarted())
+    story.speak(0.4, "")
+    assert (story.ask().kind, story.ask().again, story.ask().revision) == ("greeting", True, 2)
+
+
+def test_a_cough_after_keys_does_not_lose_the_entry() -> None:
+    story = Story().greeted()
+    for digit in "42#":
+        story.do(m.DigitPressed(digit))
+    story.speak(0.2)
+    assert (story.ask().kind, story.ask().text, story.ask().again) == ("dtmf", "42", True)
+    story.speak(0.5, "hello")
+    story.wait(ENDPOINT_S)
+    assert (story.ask().kind, story.ask().text, story.ask().again) == ("speech", "hello", False)
+
+
 def test_output_of_an_old_reply_changes_nothing() -> None:
     story = Story().answering()
     story.do(m.Typed("something else"))
@@ -303,6 +321,16 @@ def test_a_paused_reply_that_hangs_up_goes_on() -> None:
     story.wait(0.2)
     assert story.machine.state is m.State.PAUSED
     assert story.do(m.ReplyCloses(2, "agent hung up")) == [m.ResumeReply()]
+
+
+def test_a_key_or_a_cancel_over_the_last_words_lets_them_end_the_call() -> None:
+    story = Story().answering()
+    story.do(m.ReplyCloses(2, "agent hung up"))
+    story.do(m.DigitPressed("1"))
+    story.do(m.ClientCancelled())
+    assert story.wait(3) == []
+    assert story.machine.state is m.State.CLOSING
+    assert story.do(m.ReplyEnded(2)) == [m.EndCall("agent hung up")]
 
 
 def test_digits_are_gathered_until_a_gap() -> None:
