@@ -241,6 +241,9 @@ class WebRtcPort:
             logger.exception("connecting a WebRTC transport failed")
             self.on_gone("not connected")
             return
+        if self._closing is not None:
+            # Closed while the last step of connecting was being carried out: no tick may follow.
+            return
         self._connected = True
         self._connected_at = time.monotonic()
         self._ticker.add(self._tick)
