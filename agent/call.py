@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from agent.asr.protocol import Recognizer
 from agent.asr.rereading import primary_language
 from agent.config import Settings
-from agent.conversation import machine as turns
+from agent.conversation import protocol as turns
 from agent.conversation.history import History
+from agent.conversation.machine import TurnMachine
 from agent.ear import Ear
 from agent.errors import EngineError, MediaError, ProtocolError
 from agent.events import (
@@ -147,7 +148,7 @@ class Call:
         self._now = now or asyncio.get_running_loop().time
         self._ear = Ear(parts.recognizer, session.language)
         self._listener = Listener(parts.settings.listening, parts.vad, self._on_heard)
-        self._machine = turns.TurnMachine(
+        self._machine = TurnMachine(
             parts.settings.conversation,
             parts.settings.listening,
             SilenceEndpoint(parts.settings.listening.endpoint_silence_ms),

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import ConversationSettings, ListeningSettings
-from agent.conversation import machine as m
+from agent.conversation import protocol as m
+from agent.conversation.machine import TurnMachine
 from agent.listening.endpoint import SilenceEndpoint
 from agent.nlu.hook import Listen
 
@@ -18,7 +19,7 @@ class Story:
     """A call told as events with times; keeps every command."""
 
     def __init__(self, **conversation: object) -> None:
-        self.machine = m.TurnMachine(
+        self.machine = TurnMachine(
             ConversationSettings(**conversation), ListeningSettings(), SilenceEndpoint(ENDPOINT_S * 1000)
         )
         self.now = 100.0
