@@ -110,6 +110,8 @@ class _Speaking:
     task: asyncio.Task[None] | None = None
     audible_at: float | None = None
     final_ms: float | None = None
+    user_item_id: str = ""
+    """The caller's item it answers."""
     timings_sent: bool = False
 
 
@@ -364,8 +366,7 @@ class Call:
         audio_ms = self._listener.audio_ms
         match heard:
             case VoiceStarted(start_ms, pcm, repeated):
-                if not self._item_id:
-                    self._item_id = f"item_{uuid.uuid4().hex[:16]}"
+                self._open_item()
                 try:
                     self._ear.begin(pcm, repeated)
                 except EngineError as exc:
@@ -385,10 +386,19 @@ class Call:
         news = self._ear.news()
         if news is None:
             return
-        if news.stable and news.stable != self._shown:
+        # While an answer is about to begin it is open whether this goes on with that turn; the next reading tells.
+        if news.stable and news.stable != self._shown and self._machine.state is not turns.State.THINKING:
             self._shown = news.stable
-            self._emit(UserTranscript(self._item_id, news.stable, final=False))
+            self._open_item()
+            self._emit(UserTranscript(self._item_id, f"{self._machine.continues} {news.stable}".strip(), final=False))
         self._feed(turns.PartialHeard(news.text, news.stable))
+
+    def _open_item(self) -> None:
+        """Speech before the first sound of an answer goes on with the turn that is being answered."""
+        if not self._item_id:
+            speaking = self._speaking
+            unheard = speaking is not None and speaking.audible_at is None
+            self._item_id = (speaking.user_item_id if speaking and unheard else "") or f"item_{uuid.uuid4().hex[:16]}"
 
     async def _read_final(self, final_id: int) -> None:
         asked_at = self._now()
@@ -436,7 +446,8 @@ class Call:
                 self.hangup(reason)
 
     def _ask(self, ask: turns.Ask) -> None:
-        item_id = self._item_id or f"item_{uuid.uuid4().hex[:16]}"
+        spoken = ask.last_speech_at is not None or ask.again
+        item_id = (self._item_id if spoken else "") or f"item_{uuid.uuid4().hex[:16]}"
         if ask.kind == "speech":
             self._emit(UserTranscript(item_id, ask.text, final=True))
         if ask.again and ask.kind in ("speech", "dtmf"):
@@ -453,9 +464,12 @@ class Call:
         )
         if ask.kind in ("speech", "dtmf"):
             self.history.user(ask.text)
-        self._item_id = ""
+        if spoken:
+            self._item_id = ""
         self._shown = ""
         self._start_reply(ask.revision, ask, None, turn)
+        assert self._speaking is not None
+        self._speaking.user_item_id = item_id
 
     # -- speaking ------------------------------------------------------------------------------------------------------
 
@@ -500,6 +514,9 @@ class Call:
         ):
             speaking.audible_at = self._now()
             self._emit(PlayoutStarted(speaking.response_id))
+            if self._item_id == speaking.user_item_id:
+                # That turn has its answer now: what is being said belongs to a new one.
+                self._item_id = ""
             self._feed(turns.ReplyAudible(speaking.revision))
         if not speaking.timings_sent and speaking.reply.clock.first_speech is not None:
             self._send_timings(speaking)

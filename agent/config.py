@@ -115,7 +115,7 @@ class ListeningSettings(_Group):
     min_segment_ms: int = Field(250, ge=0, le=2000)
     """Shorter segments are noise; recognisers invent words on them."""
     max_segment_s: float = Field(20.0, ge=2, le=30)
-    """A longer segment is cut here and read on in a new one."""
+    """Speech without a pause of `stop_ms` is reported as long each time this has passed; it goes on."""
 
 
 class ConversationSettings(_Group):
@@ -130,6 +130,8 @@ class ConversationSettings(_Group):
     hold_after_s: float = Field(4.0, gt=0)
     apologise_after_s: float = Field(10.0, gt=0)
     max_call_s: float = Field(3600.0, gt=0)
+    max_turn_s: float = Field(60.0, ge=5)
+    """A caller's turn is taken as it stands after this long: a television in the room must not hold the floor."""
     max_reply_chars: int = Field(20_000, ge=100)
     """A hook that writes more is closed."""
     idle_s: float = Field(600.0, gt=0)

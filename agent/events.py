@@ -50,7 +50,10 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """What the caller said. Partials carry the whole stable text so far; `final` comes once an item."""
+    """What the caller said. Partials carry the whole stable text so far.
+
+    `final` comes once an item, and again, with more text, if the caller went on before the answer was audible.
+    """
 
     item_id: str
     text: str

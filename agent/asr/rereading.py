@@ -232,7 +232,7 @@ class RereadingStream:
                     self._publish(final=False)
         except EngineError as exc:
             # The next attempt comes with new audio; a final reading reports its own failure.
-            log.warning("partial reading failed: %s", exc)
+            log.warning("partial reading failed: %s", type(exc).__name__)
         finally:
             if self._partial is asyncio.current_task():
                 self._partial = None

@@ -61,6 +61,8 @@ DIGIT_GAP_S = 1.5
 MAX_DIGITS = 64
 """An entry is cut here; the longest number a caller types, an IBAN, has 34."""
 
+CALLER_HOLDS = (State.HEARING, State.DECIDING)
+
 FLOOR: dict[State, Floor] = {
     State.LISTENING: "nobody",
     State.HEARING: "caller",
@@ -100,6 +102,8 @@ class TurnMachine:
         """Number of the newest reply."""
         self.expect = Listen()
         self._voice_since: float | None = None
+        self._turn_since: float | None = None
+        """When the first speech of the running turn began."""
         self._last_speech: float | None = None
         self._speech_ms = 0
         self._partial = PartialHeard("")
@@ -173,6 +177,12 @@ class TurnMachine:
         self._reply_ends_call = event.reason
         return [ResumeReply()] if was is State.PAUSED else []
 
+    @property
+    def continues(self) -> str:
+        """The turn that the speech now being heard goes on with, as far as it was asked already; else empty."""
+        ask = self._unanswered
+        return ask.text if ask is not None and ask.kind == "speech" and self.state in CALLER_HOLDS else ""
+
     def awaits(self, final_id: int) -> bool:
         """Whether `RequestFinal(final_id)` still waits for its answer; one that was overtaken changes nothing."""
         return final_id == self._final_id and self._final is None
@@ -186,6 +196,8 @@ class TurnMachine:
     def _voice_began(self, since: float, now: float) -> list[Command]:
         self._active_at = now
         self._voice_since = since
+        if self._turn_since is None:
+            self._turn_since = since
         if self.state in (State.LISTENING, State.DECIDING):
             self._forget_final()
             self.state = State.HEARING
@@ -248,7 +260,7 @@ class TurnMachine:
             min_digits=self.expect.min_digits,
             end_of_turn=final.end_of_turn,
         )
-        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence):
+        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence) and not self._overlong(now):
             return []
         if not final.text:
             return self._was_noise(now)
@@ -306,6 +318,8 @@ class TurnMachine:
                 return self._interrupt()
             if self._voice_since is None and now - self._paused_at >= PAUSE_DEADLINE_S:
                 return self._was_noise(now)
+        elif self.state is State.HEARING and self._overlong(now):
+            return self._cut_turn(now)
         elif self.state is State.DECIDING:
             return self._decide(now)
         elif self.state is State.LISTENING and now - self._active_at >= self.conversation.idle_s:
@@ -315,6 +329,18 @@ class TurnMachine:
             commands = [] if self.state is State.CLOSING else self._give_up("dtmf")
             return commands + self._enter_digits(now)
         return []
+
+    def _overlong(self, now: float) -> bool:
+        return self._turn_since is not None and now - self._turn_since >= self.conversation.max_turn_s
+
+    def _cut_turn(self, now: float) -> list[Command]:
+        """Take a turn that does not end as it stands; what is still being said belongs to nothing."""
+        self._voice_since = None
+        self._last_speech = now
+        self._final_id += 1
+        self._final = None
+        self.state = State.DECIDING
+        return [RequestFinal(self._final_id)]
 
     def _spoken_over(self, now: float) -> list[Command]:
         if self.state is State.THINKING:
@@ -384,6 +410,7 @@ class TurnMachine:
     def _fresh_ear(self) -> list[Command]:
         self._forget_final()
         self._last_speech = None
+        self._turn_since = self._voice_since
         self._speech_ms = 0
         self._partial = PartialHeard("")
         return [ResetEar()]

@@ -151,7 +151,7 @@ class FallbackSynthesizer:
                 self.failovers[engine.info.name, exc.cause] += 1
                 if exc.cause not in (Cause.OVERLOADED, Cause.UNSUPPORTED):
                     self._health[index].failed(self._now())
-                log.warning("voice engine %s given up in a clause: %s (%s)", engine.info.name, exc.cause, exc)
+                log.warning("voice engine %s given up in a clause: %s", engine.info.name, exc.cause)
                 last = f"{engine.info.name}: {exc}"
                 began_s += length_s
                 rest = rest[spans[said][0] :] if said < len(spans) else ""

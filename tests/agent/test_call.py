@@ -252,6 +252,10 @@ async def test_what_the_caller_adds_before_the_first_sound_is_one_turn() -> None
         await s.until(lambda: len(s.hook.turns) == 3)
         assert s.hook.turns[2].text == "my name is John Doe"
         assert [i.text for i in s.hook.turns[2].history if i.role == "user"] == []
+        told = s.of(UserTranscript)
+        assert len({event.item_id for event in told}) == 1
+        assert [event.text for event in told if event.final] == ["my name is John", "my name is John Doe"]
+        assert {event.text for event in told if not event.final} >= {"my name is", "my name is John Doe"}
         await s.until(lambda: len(s.of(ReplyFinished)) == 3)
         assert "never said" not in s.parts.synthesizer.spoken  # type: ignore[attr-defined]
 

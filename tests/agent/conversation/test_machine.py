@@ -406,6 +406,23 @@ def test_a_muted_microphone_in_mid_speech_leaves_no_stuck_state() -> None:
     assert story.ask().text == "where is"
 
 
+def test_a_turn_without_an_end_is_taken_as_it_stands() -> None:
+    story = Story(max_turn_s=20.0).greeted()
+    story.do(m.VoiceBegan(ago_ms=64))
+    story.wait(21)
+    assert story.answer("the evening news") != []
+    assert story.ask().text == "the evening news"
+    story.audible()
+    story.wait(5)
+    assert story.machine.state is m.State.SPEAKING
+    story.do(m.VoiceEnded(ago_ms=192, speech_ms=26_000))
+    story.finish()
+    story.answer("")
+    story.wait(2)
+    assert story.machine.state is m.State.LISTENING
+    assert kinds(story.commands).count("Ask") == 2
+
+
 EVENTS = st.one_of(
     st.just(m.Tick()),
     st.builds(m.VoiceBegan, st.floats(0, 500)),
