@@ -8,8 +8,8 @@ little, and the kernel's real-time throttle (95 %) leaves something to others in
 
 The engines' threads go before the rest of the machine too, behind the media thread. They hold the interpreter's lock
 for moments; while a neighbour keeps the holder from the CPU, the media thread waits for the lock, whatever its policy.
-Measured with five whole calls on two cores beside eight busy processes, wake-ups of the media clock more than 12 ms late
-in 20 s: 28 with the engines at nice 5, 9 and 8 at nice 0, 0 and 0 at nice -10. Where the kernel groups processes by
+Measured with five whole calls on two cores beside eight busy processes, wake-ups of the media clock over 12 ms late in
+20 s: 28 with the engines at nice 5, 9 and 8 at nice 0, 0 and 0 at nice -10. Where the kernel groups processes by
 login (autogroup), nice does not count between groups, and no such gain showed against load from another one.
 """
 

@@ -243,19 +243,23 @@ async def test_a_cough_pauses_and_the_same_word_goes_on() -> None:
 async def test_what_the_caller_adds_before_the_first_sound_is_one_turn() -> None:
     silent = asyncio.Event()
     async with stage(
-        ["Hi."], [silent, "never said"], ["Hello John Doe."], texts=("my name is John", "Doe"), filler_after_s=0
+        ["Hi."],
+        [silent, "never said"],
+        ["Hello John Doe."],
+        texts=("my name is John", "Doe from York"),
+        filler_after_s=0,
     ) as s:
         await s.until(lambda: s.of(ReplyFinished))
         await s.speak(1.0)
         await s.until(lambda: len(s.hook.turns) == 2)
-        await s.speak(0.5)
+        await s.speak(1.0)
         await s.until(lambda: len(s.hook.turns) == 3)
-        assert s.hook.turns[2].text == "my name is John Doe"
+        assert s.hook.turns[2].text == "my name is John Doe from York"
         assert [i.text for i in s.hook.turns[2].history if i.role == "user"] == []
         told = s.of(UserTranscript)
         assert len({event.item_id for event in told}) == 1
-        assert [event.text for event in told if event.final] == ["my name is John", "my name is John Doe"]
-        assert {event.text for event in told if not event.final} >= {"my name is", "my name is John Doe"}
+        assert [event.text for event in told if event.final] == ["my name is John", "my name is John Doe from York"]
+        assert {event.text for event in told if not event.final} >= {"my name is", "my name is John Doe from York"}
         await s.until(lambda: len(s.of(ReplyFinished)) == 3)
         assert "never said" not in s.parts.synthesizer.spoken  # type: ignore[attr-defined]
 
