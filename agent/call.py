@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
 from agent.asr.protocol import Recognizer
-from agent.asr.rereading import primary_language
 from agent.config import Settings
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
@@ -37,9 +36,11 @@ from agent.events import (
     TransferRequested,
     UserTranscript,
 )
+from agent.language import primary_language
 from agent.listening.endpoint import SilenceEndpoint
 from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
+from agent.media.dtmf import DIGITS
 from agent.media.frames import Pcm
 from agent.media.port import MediaPort
 from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
@@ -288,7 +289,7 @@ class Call:
 
     def press(self, digit: str) -> None:
         """A key press: 0-9 * # A-D. Raises ProtocolError."""
-        if len(digit) != 1 or digit.upper() not in "0123456789*#ABCD":
+        if len(digit) != 1 or digit.upper() not in DIGITS:
             raise ProtocolError("expected one of 0-9 * # A-D", field="digit", code="invalid_value")
         self.on_dtmf(digit.upper())
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
@@ -98,6 +98,12 @@ class MediaSettings(_Group):
     priority: Literal["auto", "off"] = "auto"
     """auto: the media thread is scheduled before all others as far as the system allows (agent/media/priority.py)."""
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.jitter_min_ms <= self.jitter_start_ms <= self.jitter_max_ms:
+            raise ValueError("expected jitter_min_ms <= jitter_start_ms <= jitter_max_ms")
+        return self
+
 
 class ListeningSettings(_Group):
     """When the caller is speaking, and when they are done."""
@@ -136,6 +142,12 @@ class ConversationSettings(_Group):
     """A hook that writes more is closed."""
     idle_s: float = Field(600.0, gt=0)
     """No speech, typing or key for this long ends the call."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.filler_after_s < self.hold_after_s < self.apologise_after_s:
+            raise ValueError("expected filler_after_s < hold_after_s < apologise_after_s")
+        return self
 
 
 class PhraseSettings(_Group):

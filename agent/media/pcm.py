@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from agent.errors import MediaError, ProtocolError
+from agent.media.dtmf import DIGITS
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
@@ -115,7 +116,7 @@ class PcmPort:
 
     def press(self, digit: str) -> None:
         """A key press from the peer. Raises ProtocolError on what is not a key."""
-        if len(digit) != 1 or digit not in "0123456789*#ABCD":
+        if len(digit) != 1 or digit not in DIGITS:
             raise ProtocolError("digit must be one of 0-9 * # A-D", field="digit")
         if self._sink is not None and not self._closed:
             self._sink.on_dtmf(digit)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from agent.asr.protocol import EngineInfo, Word
 from agent.errors import ConfigError, EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
+from agent.language import primary_language
 from agent.tts.plain import plain_text, speakable, word_spans
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 from agent.tts.shaping import audible
@@ -264,8 +265,8 @@ async def _next(pieces: AsyncIterator[Speech]) -> Speech | None:
 
 
 def _speaks(info: EngineInfo, language: str) -> bool:
-    wanted = language.split("-")[0].lower()
-    return any(tag.split("-")[0].lower() == wanted for tag in info.languages)
+    wanted = primary_language(language)
+    return any(primary_language(tag) == wanted for tag in info.languages)
 
 
 def _shifted(piece: Speech, by_s: float) -> Speech:

@@ -58,6 +58,8 @@ def test_a_secret_comes_from_the_environment_and_is_not_shown(monkeypatch: pytes
         ("[tts]\nrate = nan", ["tts.rate"]),
         ('[server]\norigins = "https://shop.example"', ["server.origins"]),
         ("[clips]\njingle = 3", ["clips.jingle"]),
+        ("[media]\njitter_min_ms = 100", ["media", "jitter_start_ms"]),
+        ("[conversation]\nhold_after_s = 20", ["conversation", "apologise_after_s"]),
     ],
 )
 def test_a_wrong_file_is_refused_by_the_name_of_the_setting(text: str, names: list[str]) -> None:
