@@ -14,7 +14,7 @@ from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.machine import TurnMachine
 from agent.ear import Ear
-from agent.errors import EngineError, MediaError, ProtocolError
+from agent.errors import EngineError, HookError, MediaError, ProtocolError
 from agent.events import (
     AgentText,
     CallEnded,
@@ -26,6 +26,8 @@ from agent.events import (
     FloorChanged,
     Observer,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -438,8 +440,12 @@ class Call:
                 self._start_reply(revision, None, phrase)
             case turns.PauseReply():
                 self.port.playout.pause()
+                if self._speaking is not None:
+                    self._emit(OutputPaused(self._speaking.response_id))
             case turns.ResumeReply():
                 self.port.playout.resume()
+                if self._speaking is not None:
+                    self._emit(OutputResumed(self._speaking.response_id))
                 self.parts.metrics.interruption("backchannel")
             case turns.StopReply(_, cause):
                 self._stop_reply(cause)
@@ -608,7 +614,9 @@ class Call:
 
     def _fault(self, part: str, error: BaseException) -> None:
         self.parts.metrics.error(part, error)
-        log.warning("%s failed: %s", part, type(error).__name__, extra={"call_id": self.id, "part": part})
+        # A HookError says what is wrong with the hook and never quotes the caller; an engine's message might.
+        what = str(error) if isinstance(error, HookError) else type(error).__name__
+        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part})
         self._emit(CallFault(part, str(error) or type(error).__name__))
 
     def _emit(self, event: CallEvent) -> None:

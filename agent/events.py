@@ -18,6 +18,8 @@ __all__ = [
     "FloorChanged",
     "Observer",
     "OutputCleared",
+    "OutputPaused",
+    "OutputResumed",
     "PlayoutStarted",
     "PlayoutStopped",
     "ReplyFinished",
@@ -103,6 +105,23 @@ class ReplyFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputPaused:
+    """The agent fell silent because the caller spoke over it; what that was is not decided yet.
+
+    A client that buffers must drop what it has not played: the reply goes on from here, or is cleared.
+    """
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResumed:
+    """What the caller said over the agent meant nothing: the reply goes on where it paused."""
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutputCleared:
     """Audio already sent to the client but not yet played there must be dropped (barge-in)."""
 
@@ -181,6 +200,8 @@ CallEvent = (
     | PlayoutStarted
     | PlayoutStopped
     | ReplyFinished
+    | OutputPaused
+    | OutputResumed
     | OutputCleared
     | FloorChanged
     | TurnTimings

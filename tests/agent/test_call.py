@@ -24,6 +24,8 @@ from agent.events import (
     ClientData,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     ReplyFinished,
     SpeechStarted,
@@ -238,6 +240,9 @@ async def test_a_cough_pauses_and_the_same_word_goes_on() -> None:
         await s.until(lambda: len(s.of(ReplyFinished)) == 2)
         assert s.of(ReplyFinished)[1].heard == long
         assert s.of(OutputCleared) == []
+        response_id = s.of(ReplyFinished)[1].response_id
+        assert s.of(OutputPaused) == [OutputPaused(response_id)]
+        assert s.of(OutputResumed) == [OutputResumed(response_id)]
 
 
 async def test_what_the_caller_adds_before_the_first_sound_is_one_turn() -> None:
