@@ -8,18 +8,22 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from agent.asr.protocol import Recognizer
 from agent.config import Settings
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.machine import TurnMachine
 from agent.ear import Ear
-from agent.errors import EngineError, HookError, MediaError, ProtocolError
+from agent.errors import CallGone, EngineError, HookError, MediaError, ProtocolError
 from agent.events import (
     AgentText,
     CallEnded,
     CallEvent,
     CallFault,
+    CallResumed,
+    CallSuspended,
     ClientData,
     DtmfPressed,
     DtmfSent,
@@ -39,12 +43,13 @@ from agent.events import (
     UserTranscript,
 )
 from agent.language import primary_language
+from agent.line import NOT_RESUMED, CallClock, Line
 from agent.listening.endpoint import SilenceEndpoint
 from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
 from agent.media.dtmf import DIGITS
-from agent.media.frames import Pcm
-from agent.media.port import MediaPort
+from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
+from agent.media.port import MediaPort, ResumablePort
 from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
 from agent.observe.metrics import Metrics, Outcome
 from agent.reply import Reply, ReplyResult
@@ -60,9 +65,6 @@ log = logging.getLogger(__name__)
 TASKS_DEADLINE_S = 3.0
 """A call's tasks are given this long to end: a hook's clean-up and a voice engine's goodbye have a second each."""
 
-PORT_DEADLINE_S = 2.5
-"""The port is given this long to close; it promises 2 s."""
-
 MAX_FRAME_FAULTS = 50
 """A call of which this many frames in a row (one second) fail is beyond help and is ended."""
 
@@ -71,12 +73,16 @@ FINAL_DEADLINE_S = 8.0
 
 MAX_TYPED_CHARS = 4_000
 
+SETTLE_FRAMES = 10
+"""Silence beyond `listening.stop_ms` after which the detector has surely closed a segment."""
+
 OUTCOMES: dict[str, Outcome] = {
     "transferred": "transferred",
     "caller hung up": "hung_up",
     "peer closed": "hung_up",
     "peer vanished": "lost",
     "not connected": "lost",
+    NOT_RESUMED: "lost",
     "internal error": "failed",
     "server stopped": "drained",
 }
@@ -142,7 +148,6 @@ class Call:
     ) -> None:
         self.parts = parts
         self._check_heard(session.language, "language")
-        self.port = port
         self.session = session
         self.id = session.id
         self._voice = Voice(parts.settings.tts.voice, self._spoken(session.language))
@@ -150,7 +155,9 @@ class Call:
         self.history = History()
         self.end_reason: str | None = None
         self._observer = observer
-        self._now = now or asyncio.get_running_loop().time
+        self._now = CallClock(now or asyncio.get_running_loop().time)
+        self._line = Line(port, self, session.id)
+        self._began_at = asyncio.get_running_loop().time()
         self._ear = Ear(parts.recognizer, session.language)
         self._listener = Listener(parts.settings.listening, parts.vad, self._on_heard)
         self._machine = TurnMachine(
@@ -193,7 +200,7 @@ class Call:
         log.info("call started", extra={"call_id": self.id, "channel": channel})
         try:
             self._emit(FloorChanged(self._floor))
-            self.port.attach(self)
+            self._line.open()
             self._feed(turns.CallStarted())
             await self._ended.wait()
         finally:
@@ -225,7 +232,7 @@ class Call:
             self._emit(UserTranscript(self._item_id, self._shown, final=True))
         self._listener.close()
         self._ear.reset()
-        self._count_frames()
+        self.on_replaced(self.port)
         if self._speaking is not None:
             self._finish_reply(self._speaking, "cancelled")
         for task in self._tasks:
@@ -239,22 +246,11 @@ class Call:
             assert self.end_reason is not None
             # While the port still carries messages: this is the last one the client gets.
             self._emit(CallEnded(self.end_reason))
-            await self._close_port()
+            await self._line.close()
 
-    async def _close_port(self) -> None:
-        try:
-            async with asyncio.timeout(PORT_DEADLINE_S):
-                await self.port.close()
-        except TimeoutError:
-            log.error("the port did not close in time", extra={"call_id": self.id})
-        except MediaError as exc:
-            log.warning("port did not close well: %s", exc, extra={"call_id": self.id})
-        except Exception as exc:
-            log.exception("the port failed to close", extra={"call_id": self.id})
-            self.parts.metrics.error("media", exc)
-
-    def _count_frames(self) -> None:
-        stats = self.port.stats()
+    def on_replaced(self, port: MediaPort) -> None:
+        """A port is about to be closed: count its frames."""
+        stats = port.stats()
         count = self.parts.metrics.media_frames
         inbound = stats.inbound
         count("received", inbound.received)
@@ -359,9 +355,74 @@ class Call:
             self._emit(DtmfPressed(digit))
             self._feed(turns.DigitPressed(digit))
 
-    def on_closed(self, reason: str) -> None:
-        """The peer is gone."""
-        self.hangup(reason)
+    # -- the line (LineHost) -------------------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> MediaPort:
+        """The caller's audio as it is connected now."""
+        return self._line.port
+
+    @property
+    def suspended(self) -> bool:
+        """True while the connection is lost and the caller may come back."""
+        return self._line.suspended
+
+    def allow_resume(self) -> float:
+        """Let this call outlive its connection; returns for how many seconds, 0.0 when that is switched off."""
+        seconds = self.parts.settings.conversation.resume_s
+        self._line.allow_resume(seconds)
+        return seconds
+
+    def forbid_resume(self, reason: str) -> None:
+        """From here on a lost connection ends the call; one that is suspended now is ended, for `reason`."""
+        self._line.forbid_resume(reason)
+
+    def attach_port(self, port: ResumablePort) -> None:
+        """The caller comes back over `port`, also while the old connection is still there; that one is closed.
+
+        The call owns the port from here on. Raises CallGone, and MediaError when the port cannot play its speech.
+        """
+        age_s = asyncio.get_running_loop().time() - self._began_at
+        # The turn machine's own limit runs on a clock that stands still while the caller is away.
+        if self._ended.is_set() or age_s >= self.parts.settings.conversation.max_call_s:
+            raise CallGone("the call is over")
+        self._line.replace(port)
+
+    def on_suspended(self, reason: str, unheard_s: float) -> None:
+        """The connection is gone: everything waits, and what nobody heard is taken back."""
+        self._now.stop()
+        log.info("call suspended", extra={"call_id": self.id, "reason": reason})
+        if self._listener.speaking_ms:
+            # As if the caller had fallen silent: what was said before the break is read, and belongs to the turn.
+            for _ in range(self.parts.settings.listening.stop_ms // FRAME_MS + SETTLE_FRAMES):
+                self._listener.feed(np.zeros(HEARING_SAMPLES, np.int16))
+        if (speaking := self._speaking) is not None:
+            # Its times would be those of the network.
+            speaking.timings_sent = speaking.timings_sent or speaking.audible_at is None
+            speaking.speaker.hold(unheard_s)
+        self._emit(CallSuspended(reason, self.parts.settings.conversation.resume_s))
+
+    def on_resumed(self) -> None:
+        """The caller is back: what was broken off goes on by `conversation.resume_policy`."""
+        away_s = self._now.go_on()
+        log.info("call resumed", extra={"call_id": self.id, "away_s": round(away_s, 1)})
+        self._emit(CallResumed(away_s))
+        speaking = self._speaking
+        if speaking is None:
+            return
+        speaking.speaker.release()
+        policy = self.parts.settings.conversation.resume_policy
+        # A reply of which nothing was heard is no broken one: it is the answer the caller came back for.
+        if speaking.audible_at is None or policy == "continue":
+            return
+        if policy == "repeat":
+            speaking.speaker.repeat_clause()
+        else:
+            self._feed(turns.ClientCancelled())
+
+    def on_port_fault(self, error: Exception) -> None:
+        """A port failed to close; the log has it."""
+        self.parts.metrics.error("media", error)
 
     # -- hearing -------------------------------------------------------------------------------------------------------
 
@@ -439,11 +500,11 @@ class Call:
             case turns.Say(revision, phrase):
                 self._start_reply(revision, None, phrase)
             case turns.PauseReply():
-                self.port.playout.pause()
+                self._line.playout.pause()
                 if self._speaking is not None:
                     self._emit(OutputPaused(self._speaking.response_id))
             case turns.ResumeReply():
-                self.port.playout.resume()
+                self._line.playout.resume()
                 if self._speaking is not None:
                     self._emit(OutputResumed(self._speaking.response_id))
                 self.parts.metrics.interruption("backchannel")
@@ -476,12 +537,15 @@ class Call:
         self._shown = ""
         self._start_reply(ask.revision, ask, None, turn)
         assert self._speaking is not None
+        self._speaking.timings_sent = self._line.suspended
         self._speaking.user_item_id = item_id
 
     # -- speaking ------------------------------------------------------------------------------------------------------
 
     def _start_reply(self, revision: int, ask: turns.Ask | None, phrase: str | None, turn: Turn | None = None) -> None:
-        speaker = Speaker(self.port.playout, self.parts.synthesizer.info.sample_rate_hz)
+        speaker = Speaker(self._line.playout, self.parts.synthesizer.info.sample_rate_hz)
+        if self._line.suspended:
+            speaker.hold()
         reply = Reply(
             self.parts.nlu,
             turn or Turn(session=self.session, kind="event", language=self.language, history=self.history.items),
@@ -517,7 +581,7 @@ class Call:
         if (
             speaking.audible_at is None
             and speaker.started_at_position is not None
-            and self.port.playout.position > speaker.started_at_position
+            and self._line.playout.position > speaker.started_at_position
         ):
             speaking.audible_at = self._now()
             self._emit(PlayoutStarted(speaking.response_id))
@@ -574,6 +638,11 @@ class Call:
         """The reply ends the call."""
         if self._speaking is not None:
             self._feed(turns.ReplyCloses(self._speaking.revision, reason))
+
+    @property
+    def listened_to(self) -> bool:
+        """False while the caller is away."""
+        return not self._line.suspended
 
     def on_fault(self, part: str, error: Exception) -> None:
         """A part failed and was covered."""

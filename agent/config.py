@@ -142,6 +142,10 @@ class ConversationSettings(_Group):
     """A hook that writes more is closed."""
     idle_s: float = Field(600.0, gt=0)
     """No speech, typing or key for this long ends the call."""
+    resume_s: float = Field(30.0, ge=0, le=300)
+    """How long a call whose connection was lost waits for its caller to come back; zero ends it at once."""
+    resume_policy: Literal["continue", "repeat", "silent"] = "continue"
+    """The reply that was broken off goes on at the word, has its clause repeated, or is dropped."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -12,12 +12,14 @@ RejoinderError
 ├── MediaError           audio or a media session is unusable
 │   └── NegotiationError an SDP offer cannot be answered; names the part
 ├── ProtocolError        a peer's message is wrong; names the field
+├── CallGone             the call that is to be resumed is over
 └── CallRefused          no new call can be taken now; carries Retry-After
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "CallGone",
     "CallRefused",
     "ConfigError",
     "EngineError",
@@ -103,6 +105,10 @@ class ProtocolError(RejoinderError):
         super().__init__(message)
         self.field = field
         self.code = code
+
+
+class CallGone(RejoinderError):
+    """The call that a caller wants to come back to is over, or was not made to be resumed."""
 
 
 class CallRefused(RejoinderError):

@@ -11,6 +11,8 @@ __all__ = [
     "CallEnded",
     "CallEvent",
     "CallFault",
+    "CallResumed",
+    "CallSuspended",
     "ClientData",
     "DtmfPressed",
     "DtmfSent",
@@ -187,6 +189,21 @@ class CallFault:
 
 
 @dataclass(frozen=True, slots=True)
+class CallSuspended:
+    """The connection is gone and the call waits `resume_s` seconds for the caller to come back."""
+
+    reason: str
+    resume_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallResumed:
+    """The caller is back over another connection, after `away_s` seconds."""
+
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CallEnded:
     reason: str
 
@@ -210,6 +227,8 @@ CallEvent = (
     | ClientData
     | TransferRequested
     | CallFault
+    | CallSuspended
+    | CallResumed
     | CallEnded
 )
 

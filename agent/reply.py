@@ -57,6 +57,11 @@ class ReplyHost(Protocol):
         """Something failed and was covered."""
 
     @property
+    def listened_to(self) -> bool:
+        """False while nobody is there to be asked for patience."""
+        ...
+
+    @property
     def speaking_as(self) -> tuple[Voice, Style]:
         """Voice and style of the next clause."""
         ...
@@ -209,7 +214,7 @@ class Reply:
             if step == "flush":
                 for clause in chunker.flush():
                     await self._clause(clause)
-            elif not self._said(step):
+            elif self._host.listened_to and not self._said(step):
                 await self._phrase(step)
         raise HookTimeout(f"the hook gave nothing for {settings.apologise_after_s:g} s")
 

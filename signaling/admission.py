@@ -11,22 +11,29 @@ from agent.errors import CallRefused
 from agent.nlu.hook import Channel
 from signaling.ports import AgentLike, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
+from signaling.resume import Resumption, call_of
 from signaling.tokens import Claims
 
-__all__ = ["CallRegistry", "OwnedCall"]
+__all__ = ["CallRegistry", "OwnedCall", "resume_expired"]
 
 BUSY_RETRY_S = 5
 STARTING_RETRY_S = 2
 DRAINING_RETRY_S = 10
 
 
+def resume_expired() -> HttpFault:
+    """The refusal of a resume token, whatever is wrong with it."""
+    return HttpFault(404, "resume_expired", "there is no call to come back to with this token", field="resume")
+
+
 @dataclass(frozen=True, slots=True)
 class OwnedCall:
-    """A live call, the subject that made it, and its port if that takes candidates."""
+    """A live call, the subject that made it, its port if that takes candidates, and how to come back to it."""
 
     subject: str
     call: CallLike
     port: WebRtcPortLike | None
+    resumption: Resumption | None = None
 
 
 class CallRegistry:
@@ -87,10 +94,29 @@ class CallRegistry:
         self._prune()
         return self._starting[subject] + sum(owned.subject == subject for owned in self._owned.values())
 
-    def add(self, subject: str, call: CallLike, port: WebRtcPortLike | None) -> None:
-        """Remember a call that has started."""
+    def add(
+        self, subject: str, call: CallLike, port: WebRtcPortLike | None, resumption: Resumption | None = None
+    ) -> None:
+        """Remember a call that has started, or goes on over another port."""
         self._prune()
-        self._owned[call.id] = OwnedCall(subject, call, port)
+        self._owned[call.id] = OwnedCall(subject, call, port, resumption)
+
+    def resumable(self, token: str, claims: Claims) -> tuple[OwnedCall, Resumption]:
+        """The call that a resume token opens; it counts already, so no place is needed.
+
+        Raises:
+            CallRefused: draining.
+            HttpFault: 404, the token is wrong or spent, its call is over, or another subject's: which is not told;
+                403, the subject's token no longer opens the call's channel.
+        """
+        if self._agent.draining:
+            raise CallRefused("the server is shutting down", retry_after_s=DRAINING_RETRY_S)
+        owned = self.find(call_of(token), claims.subject)
+        if owned is None or owned.resumption is None or not owned.resumption.accepts(token):
+            raise resume_expired()
+        if not claims.allows(owned.call.session.channel):
+            raise HttpFault(403, "channel_not_allowed", "the token does not open this call's channel", field="channel")
+        return owned, owned.resumption
 
     def find(self, call_id: str, subject: str) -> OwnedCall | None:
         """The live call of that id if it is this subject's; others' calls do not exist for it."""

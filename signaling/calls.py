@@ -13,15 +13,16 @@ from typing import Annotated, Any, Literal
 from aiohttp import hdrs, web
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from agent.errors import CallRefused, NegotiationError, ProtocolError
+from agent.errors import CallGone, CallRefused, NegotiationError, ProtocolError
 from agent.nlu.hook import Session
-from signaling.admission import CallRegistry, OwnedCall
+from signaling.admission import CallRegistry, OwnedCall, resume_expired
 from signaling.fields import Caller, LanguageTag, json_object, validate
 from signaling.guards import bearer_token
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.realtime_session import RealtimeSession
-from signaling.tokens import TokenVerifier
+from signaling.resume import Connection, ResumeToken, Resumption
+from signaling.tokens import Claims, TokenVerifier
 
 __all__ = ["WebRtcCalls", "new_call_id"]
 
@@ -50,6 +51,10 @@ class _Offer(BaseModel):
     channel: Literal["browser", "widget"] = "browser"
     caller: Caller | None = None
     language: LanguageTag | None = None
+    resumable: bool = False
+    """Closing the connection is not hanging up: the call waits for its caller to come back."""
+    resume: ResumeToken | None = None
+    """Go on with that call; its channel, caller and language stay as they are."""
 
 
 class _Candidate(BaseModel):
@@ -98,29 +103,55 @@ class WebRtcCalls:
         """POST /v1/calls: 201 with the answer, once the call is live."""
         claims = self._verifier.verify(bearer_token(request))
         offer = await _read_offer(request)
+        if offer.resume is not None:
+            return await self._resume(request, claims, offer.sdp, offer.resume)
         with self._registry.starting(claims, offer.channel):
-            call, port = await self._start(offer)
-            self._registry.add(claims.subject, call, port)
+            call, port, resumption = await self._start(offer)
+            self._registry.add(claims.subject, call, port, resumption)
         try:
-            return await self._respond(request, call, port)
+            return await self._respond(request, call, port, resumption)
         except BaseException:
             # The caller left before the answer reached it (connection lost, or this handler was cancelled for it).
             self._registry.forget(call.id)
             call.hangup(NOT_CONNECTED)
             raise
 
-    async def _start(self, offer: _Offer) -> tuple[CallLike, WebRtcPortLike]:
-        realtime = RealtimeSession()
+    async def _resume(self, request: web.Request, claims: Claims, sdp: str, token: str) -> web.StreamResponse:
+        owned, resumption = self._registry.resumable(token, claims)
+        call = owned.call
+        connection = Connection(resumption.realtime.on_message)
+        port = await self._negotiate(sdp, connection)
+        try:
+            if self._registry.find(call.id, claims.subject) is None:
+                raise CallGone("the call ended meanwhile")
+            call.attach_port(port)
+        except CallGone as exc:
+            self._close_later(port)
+            raise resume_expired() from exc
+        except BaseException:
+            self._close_later(port)
+            raise
+        resumption.take_over(connection, port.send_message)
+        self._registry.add(claims.subject, call, port, resumption)
+        # If this answer does not arrive, the caller may ask again with the token it has: the call is left waiting.
+        return await self._respond(request, call, port, resumption, resumed=True)
+
+    async def _negotiate(self, sdp: str, connection: Connection) -> WebRtcPortLike:
         try:
             async with asyncio.timeout(NEGOTIATION_TIMEOUT_S):
-                port = await self._answer(
-                    offer.sdp,
+                return await self._answer(
+                    sdp,
                     settings=self._agent.settings.media,
                     ticker=self._agent.ticker,
-                    on_message=realtime.on_message,
+                    on_message=connection.on_message,
                 )
         except TimeoutError as exc:
             raise CallRefused(f"no answer could be made within {NEGOTIATION_TIMEOUT_S:.0f} s") from exc
+
+    async def _start(self, offer: _Offer) -> tuple[CallLike, WebRtcPortLike, Resumption | None]:
+        realtime = RealtimeSession()
+        connection = Connection(realtime.on_message)
+        port = await self._negotiate(offer.sdp, connection)
         session = Session(
             id=new_call_id(),
             channel=offer.channel,
@@ -134,15 +165,28 @@ class WebRtcCalls:
             self._close_later(port)
             raise
         realtime.bind_call(call)
-        return call, port
+        resume_s = call.allow_resume() if offer.resumable else 0.0
+        return call, port, Resumption(call.id, realtime, connection, resume_s) if resume_s else None
 
-    async def _respond(self, request: web.Request, call: CallLike, port: WebRtcPortLike) -> web.StreamResponse:
+    async def _respond(
+        self,
+        request: web.Request,
+        call: CallLike,
+        port: WebRtcPortLike,
+        resumption: Resumption | None,
+        *,
+        resumed: bool = False,
+    ) -> web.StreamResponse:
         headers = {hdrs.LOCATION: f"/v1/calls/{call.id}", hdrs.CACHE_CONTROL: "no-store"}
         response: web.Response
         if "application/sdp" in request.headers.get(hdrs.ACCEPT, ""):
             response = web.Response(status=201, text=port.answer_sdp, content_type="application/sdp", headers=headers)
         else:
-            body = {"id": call.id, "sdp": port.answer_sdp, "type": "answer"}
+            body: dict[str, Any] = {"id": call.id, "sdp": port.answer_sdp, "type": "answer"}
+            if resumption is not None:
+                body["resume"] = {"token": resumption.issue(), "expires_in_s": resumption.expires_in_s}
+            if resumed:
+                body["resumed"] = True
             response = web.json_response(body, status=201, headers=headers)
         if request.transport is None or request.transport.is_closing():
             raise ConnectionResetError("the client is gone")

@@ -28,6 +28,9 @@ async def drain(agent: AgentLike, *, patience_s: float, hurry: asyncio.Event) ->
     if not calls:
         return
     logger.info("draining", extra={"calls": len(calls), "patience_s": patience_s})
+    for call in calls:
+        # Nobody is on the line of a suspended call, and nobody could come back to it.
+        call.forbid_resume(SERVER_STOPPED)
     left = await _wait_ended(calls, timeout_s=patience_s, hurry=hurry)
     for call in left:
         call.hangup(SERVER_STOPPED)

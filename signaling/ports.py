@@ -10,7 +10,7 @@ from typing import Protocol
 
 from agent.config import MediaSettings, Settings
 from agent.events import Observer
-from agent.media.port import MediaPort
+from agent.media.port import MediaPort, ResumablePort
 from agent.media.ticker import Ticker
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
@@ -67,6 +67,16 @@ class CallLike(Protocol):
     def hangup(self, reason: str) -> None:
         """Begin to end the call; idempotent."""
 
+    def allow_resume(self) -> float:
+        """Let the call outlive its connection; for how many seconds, 0.0 when it may not."""
+        ...
+
+    def forbid_resume(self, reason: str) -> None:
+        """Undo that; a call whose caller is away now ends for `reason`."""
+
+    def attach_port(self, port: ResumablePort) -> None:
+        """Go on over another port, which the call owns from here on; raises CallGone or MediaError."""
+
     async def wait_ended(self) -> str:
         """Returns the reason once the call is over, its tasks ended and its port closed."""
         ...
@@ -98,7 +108,7 @@ class AgentLike(Protocol):
         ...
 
 
-class WebRtcPortLike(MediaPort, Protocol):
+class WebRtcPortLike(ResumablePort, Protocol):
     """A media port that was negotiated by SDP and has a data channel."""
 
     @property

@@ -17,6 +17,8 @@ from agent.events import (
     CallEnded,
     CallEvent,
     CallFault,
+    CallResumed,
+    CallSuspended,
     ClientData,
     DtmfPressed,
     DtmfSent,
@@ -62,10 +64,16 @@ class RealtimeTranslator:
         self._spoken: OrderedDict[str, None] = OrderedDict()
         self._replies: OrderedDict[str, _OpenReply] = OrderedDict()
 
-    def session(self, kind: str, *, call_id: str, voice: str, language: str, channel: str) -> Message:
-        """`session.created` or `session.updated`."""
+    def session(
+        self, kind: str, *, call_id: str, voice: str, language: str, channel: str, resumed: bool = False
+    ) -> Message:
+        """`session.created` or `session.updated`; `resumed` marks the former when an earlier call goes on."""
         session = {"id": call_id, "model": "rejoinder", "voice": voice, "language": language, "channel": channel}
-        return self._message(kind, session=session)
+        return self._message(kind, session=session, **({"resumed": True} if resumed else {}))
+
+    def history(self, items: list[Message], omitted: int) -> Message:
+        """The conversation so far; `omitted` older contributions did not fit."""
+        return self._message("rejoinder.history", items=items, omitted=omitted)
 
     def error(
         self, kind: str, code: str, message: str, *, param: str | None = None, event_id: str | None = None
@@ -110,6 +118,11 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.transfer", to=to)]
             case CallFault(part, message):
                 return [self.error("server_error", f"{part}_failed", message)]
+            case CallSuspended():
+                # There is nobody to be told.
+                return []
+            case CallResumed(away_s):
+                return [self._message("rejoinder.reconnected", away_s=round(away_s, 1))]
             case CallEnded(reason):
                 return [self._message("rejoinder.ended", reason=reason)]
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from agent.errors import ProtocolError, RejoinderError
-from agent.events import CallEvent
+from agent.events import CallEvent, CallResumed, FloorChanged
 from agent.observe.logs import CallLogger, call_logger
 from signaling.commands import (
     CancelReply,
@@ -23,6 +23,7 @@ from signaling.commands import (
 from signaling.limits import TokenBucket
 from signaling.ports import CALLER_HUNG_UP, CallLike
 from signaling.realtime import Message, RealtimeTranslator, encode
+from signaling.transcript import Transcript
 
 __all__ = ["RealtimeSession", "perform"]
 
@@ -77,6 +78,10 @@ class RealtimeSession:
         self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
         self._flooding = False
         self._early: list[CallEvent] = []
+        self._transcript = Transcript()
+        self._floor: FloorChanged | None = None
+        self.on_resumed: Callable[[], None] | None = None
+        """Called when the first frame has come over a new connection."""
         self._send: Callable[[str], None] | None = None
         self._call: CallLike | None = None
         self._log: CallLogger | logging.Logger = logging.getLogger(__name__)
@@ -94,12 +99,27 @@ class RealtimeSession:
         for event in early:
             self.on_event(event)
 
+    def resume(self, send: Callable[[str], None]) -> None:
+        """Messages go out through `send` from here on: first what the session is and what was said, then what comes."""
+        assert self._call is not None
+        self._send = send
+        self._say_session("session.created", self._call, resumed=True)
+        self._say(self._translator.history(*self._transcript.newest()))
+        if self._floor is not None:
+            for message in self._translator.translate(self._floor):
+                self._say(message)
+
     def on_event(self, event: CallEvent) -> None:
         """The call's observer."""
         if self._call is None:
             if len(self._early) < MAX_EARLY_EVENTS:
                 self._early.append(event)
             return
+        self._transcript.on_event(event)
+        if isinstance(event, FloorChanged):
+            self._floor = event
+        elif isinstance(event, CallResumed) and self.on_resumed is not None:
+            self.on_resumed()
         for message in self._translator.translate(event):
             self._say(message)
 
@@ -135,10 +155,15 @@ class RealtimeSession:
             if changed:
                 self._say_session("session.updated", call)
 
-    def _say_session(self, kind: str, call: CallLike) -> None:
+    def _say_session(self, kind: str, call: CallLike, *, resumed: bool = False) -> None:
         self._say(
             self._translator.session(
-                kind, call_id=call.id, voice=call.voice, language=call.language, channel=call.session.channel
+                kind,
+                call_id=call.id,
+                voice=call.voice,
+                language=call.language,
+                channel=call.session.channel,
+                resumed=resumed,
             )
         )
 

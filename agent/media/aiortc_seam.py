@@ -104,6 +104,8 @@ class _Ice(Connection):
         self._send = self.send
         self._on_media = on_media
         self._on_expired = on_expired
+        self.consent_at = 0.0
+        """When the peer last answered a consent check, on the loop's clock."""
         self._consent_interval_s = settings.consent_interval_s
         self._consent_expiry_s = settings.consent_interval_s * settings.consent_failures * EXPIRY_FACTOR
 
@@ -147,7 +149,7 @@ class _Ice(Connection):
                         integrity_key=(self.remote_password or "").encode(),
                         retransmissions=1,
                     )
-                heard = loop.time()
+                heard = self.consent_at = loop.time()
         self._on_expired()
 
     def send_now(self, data: bytes) -> int:
@@ -232,6 +234,11 @@ class PeerTransport:
             for print_ in self._dtls.getLocalParameters().fingerprints
             if print_.algorithm == "sha-256"
         ]
+
+    @property
+    def consent_at(self) -> float:
+        """When the peer last answered a consent check, on the monotonic clock; 0.0 before the first answer."""
+        return self._ice.consent_at
 
     async def add_candidate(self, candidate: Candidate) -> None:
         """One more address of the peer; more than MAX_CANDIDATES are ignored.

@@ -18,6 +18,9 @@ __all__ = ["Playout"]
 MAX_QUEUED_S = 30.0
 """A reply this far ahead of the caller's ear is never needed; a writer that ignores `room_samples` gets an error."""
 
+KEPT_S = 10.0
+"""How much of what was read can be read again: a connection that dies is noticed within 7 s."""
+
 FADE_MS = 5
 """Length of the fade when speech is cut; shorter clicks, longer is heard as a slur."""
 
@@ -38,6 +41,8 @@ class Playout:
         """Samples of speech read so far: what the caller has been sent."""
         self._pieces: deque[Pcm] = deque()
         self._queued = 0
+        self._read: deque[Pcm] = deque()
+        self._kept = 0
         self._ended = True
         self._paused = False
         self._fade_out = False
@@ -113,6 +118,25 @@ class Playout:
             return _faded(frame, 0.0, 1.0)
         return frame
 
+    def rewind(self, samples: int) -> int:
+        """Read the last `samples` once more, at most what is kept (`KEPT_S`); returns how many that will be.
+
+        The position goes back with it: what is to be read again was not heard.
+        """
+        left = wanted = min(max(0, samples), self._kept)
+        while left:
+            piece = self._read.pop()
+            if len(piece) > left:
+                self._read.append(piece[:-left])
+                piece = piece[-left:]
+            self._pieces.appendleft(piece)
+            left -= len(piece)
+        self._kept -= wanted
+        self._queued += wanted
+        self.position -= wanted
+        self._fade_in = wanted > 0
+        return wanted
+
     def clear(self) -> int:
         """Drop all that is unread but a short fade-out; returns the position reached when that fade has been read.
 
@@ -123,6 +147,8 @@ class Playout:
         tail = _faded(self._head(keep), 1.0, 0.0)
         self._pieces = deque([tail] if keep else [])
         self._queued = keep
+        self._read.clear()
+        self._kept = 0
         self._ended = True
         self._paused = self._fade_out = self._fade_in = False
         return self.position + keep
@@ -144,12 +170,19 @@ class Playout:
         self.position += samples
         while samples:
             piece = self._pieces[0]
-            if len(piece) <= samples:
+            taken = piece[:samples]
+            if len(taken) == len(piece):
                 self._pieces.popleft()
-                samples -= len(piece)
             else:
                 self._pieces[0] = piece[samples:]
-                samples = 0
+            samples -= len(taken)
+            self._keep(taken)
+
+    def _keep(self, piece: Pcm) -> None:
+        self._read.append(piece)
+        self._kept += len(piece)
+        while self._kept - len(self._read[0]) >= KEPT_S * self.sample_rate_hz:
+            self._kept -= len(self._read.popleft())
 
 
 def _faded(pcm: Pcm, first: float, last: float) -> Pcm:

@@ -8,7 +8,7 @@ from agent.media.frames import Pcm
 from agent.media.playout import Playout
 from agent.media.stats import PortStats
 
-__all__ = ["MediaPort", "MediaSink"]
+__all__ = ["MediaPort", "MediaSink", "ResumablePort"]
 
 
 class MediaSink(Protocol):
@@ -49,3 +49,10 @@ class MediaPort(Protocol):
 
     async def close(self) -> None:
         """Stop, tell the peer, free everything. Idempotent; ends within 2 s."""
+
+
+class ResumablePort(MediaPort, Protocol):
+    """A port that can take a call over from another one."""
+
+    def adopt(self, playout: Playout) -> None:
+        """Read from `playout` from here on, in place of its own; before `attach`. Raises MediaError at another rate."""

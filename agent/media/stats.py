@@ -31,6 +31,8 @@ class PortStats:
     """Since the last RTP packet from the caller, or since the connection."""
     rtp_silent: bool = False
     """That is longer than the setting media.rtp_silence_s."""
+    peer_silence_s: float = 0.0
+    """Since anything at all came from the peer: RTP, RTCP, or an answer to an ICE consent check (RFC 7675)."""
     messages_dropped: int = 0
     """Outgoing messages lost because the queue was full or the channel closed."""
     messages_ignored: int = 0

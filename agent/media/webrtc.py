@@ -18,7 +18,7 @@ from typing import Self
 from aiortc import RTCDataChannel
 
 from agent.config import MediaSettings
-from agent.errors import NegotiationError
+from agent.errors import MediaError, NegotiationError
 from agent.media.aiortc_seam import PeerTransport
 from agent.media.channel import EventChannel
 from agent.media.frames import SPEAKING_HZ
@@ -44,6 +44,8 @@ REPORT_TICKS = 50
 """One RTCP report a second, varied by half so that reports of many calls do not fall together (RFC 3550 6.2)."""
 MAX_EXPECTED_LOSS_PCT = 30
 """FEC for more takes so many bits that the voice itself suffers."""
+HOLD_INTERVALS = 2.5
+"""The voice waits when nothing came of the peer for this many consent intervals: one lost answer is no absence."""
 CNAME = "rejoinder"
 """RFC 7022 wants it unlinkable between sessions: one name for every call says nothing."""
 
@@ -63,6 +65,7 @@ class WebRtcPort:
         self._connected = False
         self._silent = False
         self._connected_at = 0.0
+        self._heard_at = 0.0
         self._first_tick: int | None = None
         self._next_report = 0
         self._bytes_sent = 0
@@ -145,6 +148,12 @@ class WebRtcPort:
         if self._gone is not None:
             asyncio.get_running_loop().call_soon(sink.on_closed, self._gone)
 
+    def adopt(self, playout: Playout) -> None:
+        """Read from `playout`, the call's own, in place of a new one. Raises MediaError if its rate is another."""
+        if playout.sample_rate_hz != SPEAKING_HZ:
+            raise MediaError(f"the call speaks at {playout.sample_rate_hz} Hz, this connection at {SPEAKING_HZ} Hz")
+        self._playout = playout
+
     def send_message(self, text: str) -> None:
         """Send over the event channel; queued until it opens. What does not fit is dropped and counted in `stats`."""
         self._channel.send(text)
@@ -172,7 +181,8 @@ class WebRtcPort:
 
     def stats(self) -> PortStats:
         """A snapshot."""
-        silence = self._silence_s(time.monotonic())
+        now = time.monotonic()
+        silence = self._silence_s(now)
         return PortStats(
             connected=self._connected,
             inbound=replace(self._receiver.counters),
@@ -185,6 +195,7 @@ class WebRtcPort:
             jitter_s=self._receiver.reception.jitter_s,
             rtp_silence_s=silence,
             rtp_silent=silence > self._settings.rtp_silence_s,
+            peer_silence_s=self._absence_s(now),
             messages_dropped=self._channel.dropped,
             messages_ignored=self._channel.ignored,
         )
@@ -200,10 +211,11 @@ class WebRtcPort:
     # --- from the transport
 
     def on_rtp(self, data: bytes) -> None:
-        self._receiver.receive(data, time.monotonic())
+        self._heard_at = now = time.monotonic()
+        self._receiver.receive(data, now)
 
     def on_rtcp(self, data: bytes) -> None:
-        now = time.monotonic()
+        self._heard_at = now = time.monotonic()
         for item in parse_rtcp(data):
             if isinstance(item, SenderInfo):
                 if item.ssrc == self._receiver.reception.ssrc:
@@ -261,8 +273,10 @@ class WebRtcPort:
         if self._first_tick is None:
             self._first_tick = tick
         elapsed = tick - self._first_tick
-        # Read in any case: a reply to a peer that takes no audio must end, too.
-        speech = self._playout.read()
+        # Read in any case: a reply to a peer that takes no audio must end, too. But not to one that may be gone, who
+        # shall hear it when the path, or another, is there.
+        away = self._absence_s(now) > HOLD_INTERVALS * self._settings.consent_interval_s
+        speech = None if away else self._playout.read()
         if self._offer.direction in ("sendrecv", "sendonly"):
             for packet in self._sender.tick(speech, elapsed):
                 self._put(packet)
@@ -303,6 +317,11 @@ class WebRtcPort:
         if not self._connected:
             return 0.0
         return now - (self._receiver.last_packet_at or self._connected_at)
+
+    def _absence_s(self, now: float) -> float:
+        if not self._connected:
+            return 0.0
+        return now - max(self._heard_at, self._transport.consent_at, self._connected_at)
 
     def _watch_silence(self, now: float) -> None:
         silent = self._silence_s(now) > self._settings.rtp_silence_s

@@ -58,6 +58,7 @@ class Speaker:
         self._spans: list[_Span] = []
         self._marks: list[tuple[int, Callable[[], None]]] = []
         self._stopped = False
+        self._held = False
         self._moved = asyncio.Event()
 
     async def say(self, text: str, speech: AsyncGenerator[Speech]) -> float:
@@ -104,7 +105,7 @@ class Speaker:
     def when_reached(self, action: Callable[[], None]) -> None:
         """Run `action` once all that was written so far has been heard; now, if nothing waits."""
         position = self.playout.position + self.playout.queued_samples
-        if position <= self.playout.position:
+        if position <= self.playout.position and not self._held:
             action()
         else:
             self._marks.append((position, action))
@@ -117,7 +118,7 @@ class Speaker:
 
     async def drained(self) -> None:
         """Wait until all that was written has been heard."""
-        while not self.playout.drained and not self._stopped:
+        while (self._held or not self.playout.drained) and not self._stopped:
             self._moved.clear()
             await self._moved.wait()
 
@@ -126,6 +127,31 @@ class Speaker:
         self._moved.set()
         while self._marks and self._marks[0][0] <= self.playout.position:
             self._marks.pop(0)[1]()
+
+    def hold(self, unheard_s: float = 0.0) -> None:
+        """Nobody hears any of this for now: nothing is reached and nothing drained until `release`.
+
+        What was read in the last `unheard_s` seconds will be read again, from the beginning of the word; so will a word
+        that was cut.
+        """
+        self._held = True
+        start = self.started_at_position
+        if start is None or self.playout.position <= start:
+            return
+        reached = self.playout.position - round(unheard_s * self.playout.sample_rate_hz)
+        self._back_to(self._word_start(max(start, reached)))
+
+    def release(self) -> None:
+        """Somebody hears it again."""
+        self._held = False
+        self._moved.set()
+
+    def repeat_clause(self) -> None:
+        """Read the clause that is being said once more from its beginning, as far as the playout has kept it."""
+        for span in self._spans:
+            if span.start <= self.playout.position < span.end:
+                self._back_to(span.start)
+                return
 
     def stop(self) -> None:
         """Drop what was not heard. Idempotent."""
@@ -149,6 +175,25 @@ class Speaker:
                 heard.append(span.text[:cut])
                 unheard.append(span.text[cut:])
         return "".join(heard).strip(), "".join(unheard).strip()
+
+    def _back_to(self, position: int) -> None:
+        self.playout.rewind(self.playout.position - position)
+
+    def _word_start(self, position: int) -> int:
+        """Where the word begins that `position` cuts; `position` itself between words."""
+        rate_hz = self.playout.sample_rate_hz
+        for span in self._spans:
+            if not span.start < position < span.end:
+                continue
+            for word in span.words:
+                start = span.start + round(word.start_s * rate_hz)
+                if start < position < span.start + round(word.end_s * rate_hz):
+                    return start
+            if not span.words:
+                words = len(_WORD.findall(span.text)) or 1
+                length = span.end - span.start
+                return span.start + (position - span.start) * words // length * length // words
+        return position
 
     def _fraction(self, span: _Span) -> float:
         """Share of a clause's words that were heard past their middle."""

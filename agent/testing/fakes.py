@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.asr.protocol import EngineInfo, Hypothesis, Word
-from agent.errors import EngineError
+from agent.errors import EngineError, MediaError
 from agent.listening.graph import WINDOW_SAMPLES
 from agent.listening.silero import VadEngine, VadStream
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
@@ -129,6 +129,13 @@ class ScriptedPort:
         """Frames that left, None for silence."""
         self.dtmf = ""
         self.closed = False
+        self.peer_silence_s = 0.0
+
+    def adopt(self, playout: Playout) -> None:
+        """Read from `playout`. Raises MediaError at another rate."""
+        if playout.sample_rate_hz != self.sample_rate_hz:
+            raise MediaError(f"expected {self.sample_rate_hz} Hz, got {playout.sample_rate_hz}")
+        self.playout = playout
 
     def attach(self, sink: MediaSink) -> None:
         """Remember who listens."""
@@ -145,8 +152,8 @@ class ScriptedPort:
         self.dtmf += digits
 
     def stats(self) -> PortStats:
-        """Nothing but whether it is open."""
-        return PortStats(connected=not self.closed)
+        """Whether it is open, and how long the peer has been silent."""
+        return PortStats(connected=not self.closed, peer_silence_s=self.peer_silence_s)
 
     async def close(self) -> None:
         """Marks the port closed."""
