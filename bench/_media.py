@@ -1,7 +1,7 @@
 """A media server in a process of its own and light callers in this one, over the machine's own network.
 
 The callers are `PeerTransport`s that send packets encoded once and note when each packet of the agent arrives: they
-cost little, so what is measured is the server. `python -m bench._media ours|stock` is that server: JSON lines on stdin
+cost little, so what is measured is the server. `python -m bench._media ours|cached|stock` is that server: JSON lines on stdin
 and stdout.
 """
 
@@ -29,10 +29,14 @@ from av import AudioFrame
 from agent.config import MediaSettings
 from agent.errors import ProtocolError
 from agent.media.aiortc_seam import PeerTransport
+from agent.media.codec import OPUS
+from agent.media.codecs import make_encoder
+from agent.media.encoded import EncodedSpeech, encode_speech
 from agent.media.frames import SPEAKING_HZ, Pcm
-from agent.media.opus import Encoder
+from agent.media.opus import OPUS_CLOCK_HZ, Encoder
 from agent.media.priority import favour_media_thread
 from agent.media.resample import resample
+from agent.media.rtcp import ReceptionStats, build_report
 from agent.media.rtp import build_rtp, parse_rtp, ts_delta
 from agent.media.sdp import parse_offer
 from agent.media.ticker import Ticker
@@ -41,9 +45,13 @@ from bench._speech import clips
 
 __all__ = ["Arrivals", "Measured", "measure", "percentile"]
 
-SETTLE_S = 2.0
-"""After the last call is up, before measuring: encoders and buffers have found their way by then."""
+SETTLE_S = 5.5
+"""After the last call is up, before measuring: encoders and buffers have found their way by then, and the callers'
+reports have told that the path is clean, as those of browsers do (agent/media/fec.py)."""
+STOCK_SETTLE_S = 2.0
+REPORT_TICKS = 25
 PACKET_TICKS = 960
+SSRC = 7
 
 
 def speech(rate_hz: int, seconds: float = 20.0) -> Pcm:
@@ -76,8 +84,9 @@ def percentile(values: list[float], part: float) -> float:
 class _Talker:
     """A call that hears and speaks all the time."""
 
-    def __init__(self, port: WebRtcPort, pcm: Pcm, at: int) -> None:
+    def __init__(self, port: WebRtcPort, pcm: Pcm, at: int, cached: list[EncodedSpeech]) -> None:
         self._port, self._pcm, self._at = port, pcm, at
+        self._cached = cached
         self.frames = 0
         port.attach(self)
         self._fill()
@@ -92,6 +101,10 @@ class _Talker:
     def on_closed(self, reason: str) -> None: ...
 
     def _fill(self) -> None:
+        if self._cached:
+            self._port.playout.write_encoded(self._cached[self._at % len(self._cached)])
+            self._at += 1
+            return
         self._port.playout.write(self._pcm[self._at : self._at + SPEAKING_HZ])
         self._at = (self._at + SPEAKING_HZ) % (len(self._pcm) - SPEAKING_HZ)
 
@@ -138,6 +151,13 @@ class _StockCall:
         return str(self.pc.localDescription.sdp)
 
 
+def _phrases(pcm: Pcm, settings: MediaSettings) -> list[EncodedSpeech]:
+    """What a voice cache holds: phrases of two seconds, encoded once."""
+    size = 2 * SPEAKING_HZ
+    encoder = make_encoder(OPUS, settings)
+    return [encode_speech(pcm[at : at + size], encoder) for at in range(0, len(pcm) - size, size)]
+
+
 async def serve(mode: str) -> None:
     """Answer commands until told to stop."""
     favour_media_thread()
@@ -147,6 +167,7 @@ async def serve(mode: str) -> None:
     pcm = speech(SPEAKING_HZ)
     lags: list[float] = []
     settings = MediaSettings()
+    cached = _phrases(pcm, settings) if mode == "cached" else []
     ports: list[WebRtcPort] = []
     talkers: list[_Talker] = []
     stock: list[_StockCall] = []
@@ -164,7 +185,7 @@ async def serve(mode: str) -> None:
                     command["sdp"], settings=settings, ticker=ticker, on_message=lambda _text: None
                 )
                 ports.append(port)
-                talkers.append(_Talker(port, pcm, at))
+                talkers.append(_Talker(port, pcm, at, cached))
                 reply["sdp"] = port.answer_sdp
             elif command["op"] == "mark":
                 reply = {
@@ -213,6 +234,7 @@ class _Caller:
         self._packets, self._at = packets, at
         self._transport = PeerTransport(MediaSettings(), self, data=False, controlling=True)
         self._sequence, self._sent = 1000 + at, 0
+        self._reception = ReceptionStats(OPUS_CLOCK_HZ)
 
     async def offer(self) -> str:
         await self._transport.gather()
@@ -231,10 +253,12 @@ class _Caller:
 
     def tick(self, _tick: int) -> None:
         payload = self._packets[(self._at + self._sent) % len(self._packets)]
-        packet = build_rtp(111, self._sent == 0, self._sequence & 0xFFFF, self._sent * PACKET_TICKS, 7, payload)
+        packet = build_rtp(111, self._sent == 0, self._sequence & 0xFFFF, self._sent * PACKET_TICKS, SSRC, payload)
         self._transport.send(packet)
         self._sequence += 1
         self._sent += 1
+        if (self._sent + self._at) % REPORT_TICKS == 0:
+            self._transport.send(build_report(SSRC, None, self._reception.report(time.monotonic()), "caller"))
 
     def on_rtp(self, data: bytes) -> None:
         now = time.monotonic()
@@ -242,6 +266,7 @@ class _Caller:
             packet = parse_rtp(data)
         except ProtocolError:
             return
+        self._reception.received_packet(packet.ssrc, packet.sequence, packet.timestamp, now)
         if self.arrivals.first is None:
             self.arrivals.first = packet.timestamp
         self.arrivals.packets.append((ts_delta(packet.timestamp, self.arrivals.first), now))
@@ -326,7 +351,7 @@ async def _measure(mode: str, calls: int, seconds: float) -> Measured:
             reply = await server.ask(op="offer", sdp=await caller.offer())
             await caller.accept(reply["sdp"])
             ticker.add(caller.tick)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(STOCK_SETTLE_S if mode == "stock" else SETTLE_S)
         before = await server.ask(op="mark")
         for caller in callers:
             caller.arrivals = Arrivals()
@@ -353,7 +378,7 @@ def measure(mode: str, calls: int, seconds: float) -> Measured:
     """Run `calls` full-duplex calls, all speaking both ways, for `seconds` after they have settled.
 
     Args:
-        mode: "ours", or "stock" for an agent built on aiortc as it comes.
+        mode: "ours", "cached" for ours with all speech encoded once, or "stock" for an agent built on aiortc as it comes.
     """
     return asyncio.run(_measure(mode, calls, seconds))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -284,11 +285,11 @@ class JitterBuffer(Generic[T]):
         self._cut_excess(now)
         return decisions
 
-    def may_shorten(self, now: float, *, quiet: bool) -> bool:
+    def may_shorten(self, now: float, *, quiet: Callable[[], bool]) -> bool:
         """After a tick: whether the next frame should be merged into this one, because the delay is above target.
 
         Args:
-            quiet: the frame just made is quiet enough that nobody hears the joint.
+            quiet: asked only where it matters, whether the frame just made is so quiet that nobody hears the joint.
         """
         excess = self._excess(now)
         if excess < HYSTERESIS_S or not self._next_is_real():
@@ -299,7 +300,7 @@ class JitterBuffer(Generic[T]):
             self._excess_since = now
         impatient = now - self._excess_since >= PATIENCE_S
         pace = 1 if excess > 0.4 else 2 if excess > 0.15 else 4
-        if quiet or (impatient and self._since_merge >= pace):
+        if quiet() or (impatient and self._since_merge >= pace):
             self._since_merge = 0
             self.counters.merged += 1
             return True

@@ -82,7 +82,7 @@ def answer_lines(sdp: str) -> list[str]:
 def test_a_browsers_offer_is_understood() -> None:
     offer = parse_offer(CHROME.replace("\n", "\r\n"))
     assert (offer.audio, offer.data, offer.mids) == (0, 2, ("0", "1", "2"))
-    assert (offer.opus, dict(offer.events)) == (111, {110: 48_000, 126: 8_000})
+    assert (offer.payload_type, dict(offer.events)) == (111, {110: 48_000, 126: 8_000})
     assert (offer.direction, offer.setup, offer.bundled) == ("sendrecv", "active", True)
     assert [c.address for c in offer.candidates] == ["192.0.2.7"]
     assert offer.max_message_bytes == 262_144
