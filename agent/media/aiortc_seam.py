@@ -132,7 +132,7 @@ class _Ice(Connection):
 
     def divert_media(self) -> None:
         """From now on media goes to us before aioice tries to read it as STUN, which costs 5 us a packet."""
-        for protocol in self._protocols:
+        for protocol in cast(list[Any], self._protocols):
             protocol.datagram_received = self._diverted(protocol.datagram_received)
 
     def _diverted(self, stun: Callable[[bytes, Any], None]) -> Callable[[bytes, Any], None]:

@@ -11,7 +11,7 @@ __all__ = ["FecPolicy"]
 
 CLEAN_REPORTS = 2
 """One report may cover no more than a few packets."""
-CLEAN_S = 4.0
+CLEAN_S = 3.0
 """Without loss this long the path counts as clean at first."""
 HOLD_S = 30.0
 """After a loss: what lost once, on a mobile path or a busy Wi-Fi, loses again."""

@@ -310,9 +310,7 @@ class JitterBuffer(Generic[T]):
         """Seconds that could be cut with the target delay still kept; negative while the delay is at target."""
         if self._next_seq is None or not self._transits:
             return -1.0
-        level = now - self._floor - (self._next_ts - self._carry) / self.clock_hz
-        self.counters.delay_ms = round(max(0.0, level) * 1000 + FRAME_MS, 1)
-        return level - self._target_s
+        return now - self._floor - (self._next_ts - self._carry) / self.clock_hz - self._target_s
 
     def _next_is_real(self) -> bool:
         if not self._order or self._order[0] != self._next_seq:
@@ -321,7 +319,10 @@ class JitterBuffer(Generic[T]):
         return self._carry + head.samples >= self.frame and head.timestamp == self._next_ts
 
     def _cut_excess(self, now: float) -> None:
-        if self._excess(now) <= MAX_EXCESS_S:
+        excess = self._excess(now)
+        if self._next_seq is not None and self._transits:
+            self.counters.delay_ms = round(max(0.0, excess + self._target_s) * 1000 + FRAME_MS, 1)
+        if excess <= MAX_EXCESS_S:
             return
         while len(self._order) > 1 and self._excess(now) > 0:
             self._pop()

@@ -165,7 +165,6 @@ class AudioSender:
     def _catch_up(self) -> None:
         if self._stale:
             self._stale = False
-            self._encoder.reset()
             for frame in self._past:
                 self._encoder.encode(frame)
 

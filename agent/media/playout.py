@@ -73,8 +73,9 @@ class Playout:
         return self._queued == 0 and self._ended
 
     def write(self, pcm: Pcm) -> int:
-        """Queue int16 [n] mono samples; returns the position at which they will have been heard.
+        """Queue int16 [n] mono samples, not to be changed afterwards.
 
+        Returns the position at which they will have been heard.
         Raises MediaError if the queue's bound would be passed; nothing is queued then.
         """
         if pcm.ndim != 1 or pcm.dtype != np.int16:
@@ -123,7 +124,7 @@ class Playout:
             self._paused = self._fade_out = False
 
     def read(self) -> Pcm | None:
-        """The next 20 ms frame, int16 [frame_samples], or None for silence.
+        """The next 20 ms frame, int16 [frame_samples], not to be changed; or None for silence.
 
         While an utterance is being written, less than a frame waits for the rest of it.
         """
@@ -173,10 +174,10 @@ class Playout:
         return span, False
 
     def _head(self, samples: int, size: int) -> Pcm:
-        """The first samples of the queue, padded with zeros to `size`, without taking them."""
+        """The first samples of the queue, padded with zeros to `size`, without taking them; not to be changed."""
         first = self._pieces[0].pcm if self._pieces else np.zeros(0, np.int16)
         if len(first) >= size == samples:
-            return first[:size].copy()
+            return first[:size]
         out = np.zeros(size, np.int16)
         filled = 0
         for piece in self._pieces:
