@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from aiohttp import hdrs, web
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from agent.errors import CallGone, CallRefused, NegotiationError, ProtocolError
+from agent.errors import CallGone, CallRefused, MediaError, NegotiationError, ProtocolError
 from agent.nlu.hook import Session
 from signaling.admission import CallRegistry, OwnedCall, resume_expired
 from signaling.fields import Caller, LanguageTag, json_object, validate
@@ -128,6 +128,9 @@ class WebRtcCalls:
         except CallGone as exc:
             self._close_later(port)
             raise resume_expired() from exc
+        except MediaError as exc:
+            self._close_later(port)
+            raise NegotiationError(f"sdp: {exc}; offer the codec that the call began with") from exc
         except BaseException:
             self._close_later(port)
             raise

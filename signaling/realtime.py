@@ -24,6 +24,8 @@ from agent.events import (
     DtmfSent,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -118,6 +120,10 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.transfer", to=to)]
             case CallFault(part, message):
                 return [self.error("server_error", f"{part}_failed", message)]
+            case OutputPaused(response_id):
+                return [self._message("rejoinder.paused", response_id=response_id)]
+            case OutputResumed(response_id):
+                return [self._message("rejoinder.resumed", response_id=response_id)]
             case CallSuspended():
                 # There is nobody to be told.
                 return []

@@ -1,4 +1,4 @@
-"""A browser's call as a port: one WebRTC peer with Opus both ways, key presses and the event channel.
+"""A browser's call as a port: one WebRTC peer with one encoding both ways, key presses and the event channel.
 
 The port answers an offer, connects in a task of its own, and from the moment DTLS is up does one frame each way a tick.
 It never blocks the loop: a tick is one decode, one encode and one datagram.
@@ -21,10 +21,10 @@ from agent.config import MediaSettings
 from agent.errors import MediaError, NegotiationError
 from agent.media.aiortc_seam import PeerTransport
 from agent.media.channel import EventChannel
-from agent.media.frames import SPEAKING_HZ
+from agent.media.codecs import make_decoder, make_encoder
+from agent.media.fec import FecPolicy
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
-from agent.media.opus import OPUS_CLOCK_HZ, Encoder
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
@@ -42,8 +42,6 @@ CONNECT_S = 20.0
 CLOSE_S = 2.0
 REPORT_TICKS = 50
 """One RTCP report a second, varied by half so that reports of many calls do not fall together (RFC 3550 6.2)."""
-MAX_EXPECTED_LOSS_PCT = 30
-"""FEC for more takes so many bits that the voice itself suffers."""
 HOLD_INTERVALS = 2.5
 """The voice waits when nothing came of the peer for this many consent intervals: one lost answer is no absence."""
 CNAME = "rejoinder"
@@ -59,7 +57,7 @@ class WebRtcPort:
         self._offer = offer
         self._settings = settings
         self._ticker = ticker
-        self._playout = Playout(SPEAKING_HZ)
+        self._playout = Playout(offer.codec.sample_rate_hz)
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False
@@ -71,7 +69,7 @@ class WebRtcPort:
         self._bytes_sent = 0
         self._failures = 0
         self._remote_loss = 0.0
-        self._expected_loss_pct = settings.expected_loss_pct
+        self._fec = FecPolicy(settings.expected_loss_pct)
         self._round_trip_s: float | None = None
         self._reports: dict[int, float] = {}
         self._running: asyncio.Task[None] | None = None
@@ -79,24 +77,20 @@ class WebRtcPort:
         self.answer_sdp = ""
         """The answer to give to the page; all candidates are in it."""
         self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
-        encoder = Encoder(
-            SPEAKING_HZ,
-            bitrate=settings.opus_bitrate,
-            complexity=settings.opus_complexity,
-            expected_loss_pct=settings.expected_loss_pct,
-        )
+        encoder = make_encoder(offer.codec, settings)
         event = next(iter(offer.events.items()), None)
         # RFC 3550 section 8.1: an SSRC must be unpredictable; zero is avoided, some peers take it for "none".
-        self._sender = AudioSender(encoder, offer.opus, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
+        self._sender = AudioSender(encoder, offer.payload_type, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
         self._receiver = AudioReceiver(
-            offer.opus,
+            offer.payload_type,
             offer.events,
             JitterBuffer(
-                clock_hz=OPUS_CLOCK_HZ,
+                clock_hz=offer.codec.clock_hz,
                 min_ms=settings.jitter_min_ms,
                 start_ms=settings.jitter_start_ms,
                 max_ms=settings.jitter_max_ms,
             ),
+            make_decoder(offer.codec),
         )
         self._transport = PeerTransport(settings, self, data=offer.data is not None)
 
@@ -136,7 +130,7 @@ class WebRtcPort:
 
     @property
     def sample_rate_hz(self) -> int:
-        return SPEAKING_HZ
+        return self._playout.sample_rate_hz
 
     @property
     def playout(self) -> Playout:
@@ -150,8 +144,8 @@ class WebRtcPort:
 
     def adopt(self, playout: Playout) -> None:
         """Read from `playout`, the call's own, in place of a new one. Raises MediaError if its rate is another."""
-        if playout.sample_rate_hz != SPEAKING_HZ:
-            raise MediaError(f"the call speaks at {playout.sample_rate_hz} Hz, this connection at {SPEAKING_HZ} Hz")
+        if playout.sample_rate_hz != self.sample_rate_hz:
+            raise MediaError(f"the call speaks at {playout.sample_rate_hz} Hz, this codec at {self.sample_rate_hz} Hz")
         self._playout = playout
 
     def send_message(self, text: str) -> None:
@@ -225,7 +219,8 @@ class WebRtcPort:
                 sent_at = self._reports.get(item.last_sr)
                 if sent_at is not None:
                     self._round_trip_s = max(0.0, now - sent_at - item.delay_since_sr / 65536)
-                self._adapt_fec()
+                if self._fec.report(self._remote_loss, now) and self._closing is None:
+                    self._sender.expect_loss(self._fec.percent)
 
     def on_channel(self, channel: RTCDataChannel) -> None:
         self._channel.adopt(channel)
@@ -278,7 +273,7 @@ class WebRtcPort:
         away = self._absence_s(now) > HOLD_INTERVALS * self._settings.consent_interval_s
         speech = None if away else self._playout.read()
         if self._offer.direction in ("sendrecv", "sendonly"):
-            for packet in self._sender.tick(speech, elapsed):
+            for packet in self._sender.tick(speech, elapsed, self._playout.encoded):
                 self._put(packet)
         if elapsed >= self._next_report:
             self._report(now)
@@ -304,14 +299,6 @@ class WebRtcPort:
             while len(self._reports) > 4:
                 del self._reports[next(iter(self._reports))]
         self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
-
-    def _adapt_fec(self) -> None:
-        # In steps of 5 %, as every change costs the encoder a look at its rates.
-        seen = min(MAX_EXPECTED_LOSS_PCT, 5 * round(self._remote_loss * 20))
-        wanted = max(self._settings.expected_loss_pct, seen)
-        if wanted != self._expected_loss_pct and self._closing is None:
-            self._expected_loss_pct = wanted
-            self._sender.expect_loss(wanted)
 
     def _silence_s(self, now: float) -> float:
         if not self._connected:

@@ -176,6 +176,8 @@ class _Driver:
                     item = await steps.drive(anext(items))
                 except StopAsyncIteration:
                     return
+                if self.ended:  # it answered its cancellation with one more item, which must not be its last step
+                    return
                 try:
                     checked = self._checked(item)
                 except HookError as exc:
