@@ -124,9 +124,8 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.paused", response_id=response_id)]
             case OutputResumed(response_id):
                 return [self._message("rejoinder.resumed", response_id=response_id)]
-            case CallSuspended():
-                # There is nobody to be told.
-                return []
+            case CallSuspended(_, resume_s):
+                return [self._message("rejoinder.suspended", resume_s=resume_s)]
             case CallResumed(away_s):
                 return [self._message("rejoinder.reconnected", away_s=round(away_s, 1))]
             case CallEnded(reason):

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from agent.config import MediaSettings, Settings
-from agent.errors import CallRefused, NegotiationError
+from agent.errors import CallGone, CallRefused, MediaError, NegotiationError
 from agent.events import CallEnded, CallEvent, Observer
 from agent.media.frames import SPEAKING_HZ
 from agent.media.playout import Playout
-from agent.media.port import MediaPort, MediaSink
+from agent.media.port import MediaPort, MediaSink, ResumablePort
 from agent.media.ticker import Ticker
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
@@ -32,6 +32,9 @@ class PortDouble:
 
     def attach(self, sink: MediaSink) -> None:
         self.sink = sink
+
+    def adopt(self, playout: Playout) -> None:
+        self.playout = playout
 
     def send_dtmf(self, digits: str) -> None:
         self.digits = digits
@@ -120,6 +123,9 @@ class CallDouble:
         self.told: list[tuple[str, Any]] = []
         self.failure: Exception | None = None
         self.end_reason: str | None = None
+        self.resume_s = 30.0
+        self.resumable = False
+        self.suspended = False
         self.lingers = False
         """True: a hang-up does not end the call until `finish`."""
         self._ended = asyncio.Event()
@@ -154,6 +160,23 @@ class CallDouble:
             self.end_reason = reason
             if not self.lingers:
                 self._ending = asyncio.get_running_loop().create_task(self.finish())
+
+    def allow_resume(self) -> float:
+        self.resumable = self.resume_s > 0
+        return self.resume_s
+
+    def forbid_resume(self, reason: str) -> None:
+        self.resumable = False
+        if self.suspended:
+            self.hangup(reason)
+
+    def attach_port(self, port: ResumablePort) -> None:
+        if self.end_reason is not None or not self.resumable:
+            raise CallGone("over")
+        if port.sample_rate_hz != self.port.sample_rate_hz:
+            raise MediaError("another rate")
+        port.adopt(self.port.playout)
+        self.port = port
 
     async def finish(self) -> None:
         self.end_reason = self.end_reason or "completed"

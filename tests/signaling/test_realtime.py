@@ -10,11 +10,15 @@ from agent.events import (
     CallEnded,
     CallEvent,
     CallFault,
+    CallResumed,
+    CallSuspended,
     ClientData,
     DtmfPressed,
     DtmfSent,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -87,6 +91,8 @@ ONE_EACH: list[tuple[CallEvent, dict[str, Any]]] = [
     (PlayoutStarted("r1"), {"type": "output_audio_buffer.started", "response_id": "r1"}),
     (PlayoutStopped("r1"), {"type": "output_audio_buffer.stopped", "response_id": "r1"}),
     (OutputCleared("r1"), {"type": "output_audio_buffer.cleared", "response_id": "r1"}),
+    (OutputPaused("r1"), {"type": "rejoinder.paused", "response_id": "r1"}),
+    (OutputResumed("r1"), {"type": "rejoinder.resumed", "response_id": "r1"}),
     (FloorChanged("thinking"), {"type": "rejoinder.floor", "floor": "thinking"}),
     (
         TIMINGS,
@@ -119,6 +125,8 @@ ONE_EACH: list[tuple[CallEvent, dict[str, Any]]] = [
             },
         },
     ),
+    (CallSuspended("peer vanished", 30.0), {"type": "rejoinder.suspended", "resume_s": 30.0}),
+    (CallResumed(2.04), {"type": "rejoinder.reconnected", "away_s": 2.0}),
     (CallEnded("completed"), {"type": "rejoinder.ended", "reason": "completed"}),
 ]
 
