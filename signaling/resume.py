@@ -42,6 +42,8 @@ class Resumption:
     A token is good for one connection: it is spent when that is up. Until then it may be presented again, since the
     answer that held the next token may have been lost with the network.
 
+    `_held` is the one that the client certainly has, `_offered` that of the newest answer, which may not have arrived.
+
     Args:
         call_id: begins each token, so that whoever passes a request on can see where it belongs.
         expires_in_s: how long the call waits for its caller.
@@ -52,15 +54,13 @@ class Resumption:
         self.connection = connection
         self.expires_in_s = expires_in_s
         self._call_id = call_id
-        self._held = ""
-        """The token that the client certainly has."""
-        self._offered = ""
-        """The token of the newest answer, which may not have arrived."""
+        # Nobody is told this one: until a token is issued, nothing opens the call.
+        self._held = self._offered = self._new()
         realtime.on_resumed = self.confirm
 
     def issue(self) -> str:
         """A new token, for the answer that is about to be sent; the one offered before is void."""
-        self._offered = f"{self._call_id}.{secrets.token_urlsafe(SECRET_BYTES)}"
+        self._offered = self._new()
         return self._offered
 
     def accepts(self, token: str) -> bool:
@@ -70,11 +70,14 @@ class Resumption:
         if hmac.compare_digest(given, self._offered.encode()):
             self._held = self._offered
             return True
-        return held and bool(token)
+        return held
 
     def confirm(self) -> None:
         """The newest connection is up: the client has the newest token, all others are spent."""
         self._held = self._offered
+
+    def _new(self) -> str:
+        return f"{self._call_id}.{secrets.token_urlsafe(SECRET_BYTES)}"
 
     def take_over(self, connection: Connection, send: Callable[[str], None]) -> None:
         """Messages come over `connection` and go out through `send` from here on."""

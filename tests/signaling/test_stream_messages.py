@@ -10,11 +10,15 @@ from agent.events import (
     CallEnded,
     CallEvent,
     CallFault,
+    CallResumed,
+    CallSuspended,
     ClientData,
     DtmfPressed,
     DtmfSent,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -38,6 +42,8 @@ EXPECTED: list[tuple[CallEvent, list[dict[str, Any]]]] = [
     ),
     (ReplyFinished("r", "i", "completed", ""), []),
     (OutputCleared("r"), [{"type": "clear"}]),
+    (OutputPaused("r"), [{"type": "clear"}]),
+    (OutputResumed("r"), []),
     (DtmfPressed("5"), []),
     (DtmfSent("5#"), [{"type": "dtmf", "digit": "5"}, {"type": "dtmf", "digit": "#"}]),
     (ClientData({"a": 1}), [{"type": "data", "data": {"a": 1}}]),
@@ -68,6 +74,8 @@ EXPECTED: list[tuple[CallEvent, list[dict[str, Any]]]] = [
     (PlayoutStarted("r"), []),
     (PlayoutStopped("r"), []),
     (FloorChanged("agent"), []),
+    (CallSuspended("peer vanished", 30.0), []),
+    (CallResumed(1.0), []),
 ]
 
 

@@ -12,6 +12,7 @@ const OFFER_DEADLINE_MS = 10_000; // The server answers within its own gathering
 const REQUEST_DEADLINE_MS = 5_000;
 const CONNECT_DEADLINE_MS = 15_000; // Chrome gives up on ICE after about 15 to 30 s; callers give up sooner.
 const LOST_DEADLINE_MS = 8_000; // ICE consent (RFC 7675) may come back within its own 30 s, a caller waits less.
+const RESUME_AFTER_MS = 2_000; // A new connection is there sooner than the old one mends itself.
 
 export class Call {
   /**
@@ -19,14 +20,17 @@ export class Call {
    * @param {URL} options.endpoint  the collection of calls, `.../v1/calls`
    * @param {string} options.token  JWT for the Authorization header
    * @param {MediaStream} options.microphone
+   * @param {string} [options.resume]  token of the call to go on with, in place of a new one
    * @param {object} options.on  {phase(name), event(object), channel(open), stream(MediaStream), ended(reason, failure?)}
    */
-  constructor({ endpoint, token, microphone, on }) {
+  constructor({ endpoint, token, microphone, resume = '', on }) {
     this.endpoint = endpoint;
     this.token = token;
     this.microphone = microphone;
     this.on = on;
     this.id = null;
+    this.resuming = resume !== '';
+    this.resume = this.resuming ? { token: resume } : null; // {token, expires_in_s}: how to come back to this call.
     this.ended = false;
     this.peerConnection = new RTCPeerConnection({ bundlePolicy: 'max-bundle' });
     this.channel = this.peerConnection.createDataChannel(CHANNEL);
@@ -46,8 +50,10 @@ export class Call {
     try {
       this.on.phase('calling');
       await pc.setLocalDescription();
-      const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', channel: 'browser' });
+      const wish = this.resuming ? { resume: this.resume.token } : { channel: 'browser', resumable: true };
+      const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', ...wish });
       this.id = answer.id;
+      this.resume = typeof answer.resume?.token === 'string' ? answer.resume : null;
       if (this.ended) {
         this.#delete(); // Hung up while the server was answering.
         return;
@@ -80,6 +86,13 @@ export class Call {
     this.#end('hung-up');
   }
 
+  /** Close the connection and leave the call waiting; false when it would not wait. Stops the microphone. */
+  leave() {
+    if (this.ended || this.resume === null || !this.wasConnected) return false;
+    this.#end('left');
+    return true;
+  }
+
   /** Replace the microphone without a new offer. */
   async useMicrophone(stream) {
     const [track] = stream.getAudioTracks();
@@ -104,7 +117,7 @@ export class Call {
     });
     pc.addEventListener('connectionstatechange', () => this.#connectionChanged(pc.connectionState));
     this.channel.addEventListener('open', () => this.on.channel(true));
-    this.channel.addEventListener('close', () => this.#end('server-hung-up'));
+    this.channel.addEventListener('close', () => this.#end(this.resume === null ? 'server-hung-up' : 'lost'));
     this.channel.addEventListener('message', ({ data }) => this.#message(data));
   }
 
@@ -116,7 +129,7 @@ export class Call {
       this.on.phase('live');
     } else if (connectionState === 'disconnected') {
       this.on.phase('interrupted');
-      this.#deadline(LOST_DEADLINE_MS, 'connection-lost');
+      this.#deadline(this.resume === null ? LOST_DEADLINE_MS : RESUME_AFTER_MS, 'connection-lost');
     } else if (connectionState === 'failed') {
       this.#end('failed', new CallFailure(this.wasConnected ? 'connection-lost' : 'ice-failed'));
     }
@@ -151,6 +164,7 @@ export class Call {
     } catch {
       throw networkFailure(navigator.onLine);
     }
+    if (response.status === 404 && this.resuming) throw new CallFailure('resume-expired');
     if (!response.ok) throw await responseFailure(response);
     const answer = await response.json().catch(() => null);
     if (typeof answer?.id !== 'string' || typeof answer?.sdp !== 'string') throw new CallFailure('bad-answer');
@@ -201,9 +215,11 @@ export class Call {
     if (this.ended) return;
     this.ended = true;
     clearTimeout(this.timer);
-    if (this.id !== null && reason !== 'server-hung-up') this.#delete();
-    for (const track of this.microphone.getTracks()) track.stop();
+    const waits = this.resume !== null && (this.wasConnected || this.resuming) && ['lost', 'failed', 'left'].includes(reason);
+    if (this.id !== null && reason !== 'server-hung-up' && !waits) this.#delete();
+    // Whoever comes back needs the microphone still.
+    if (!waits || reason === 'left') for (const track of this.microphone.getTracks()) track.stop();
     this.peerConnection.close();
-    this.on.ended(reason, failure?.failure);
+    this.on.ended(waits && reason === 'failed' ? 'lost' : reason, failure?.failure);
   }
 }

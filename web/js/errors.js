@@ -100,6 +100,11 @@ const EXPLANATIONS = {
     advice: 'The connection to the server broke. Check your network, then call again.',
     actions: ['retry'],
   },
+  'resume-expired': {
+    title: 'The call could not be resumed',
+    advice: 'It ended while you were away. Call again; the agent will start afresh.',
+    actions: ['retry'],
+  },
   'bad-answer': {
     title: 'The server gave an answer this page does not understand',
     advice: 'Reload the page. If it happens again, page and server may be of different versions.',

@@ -5,7 +5,7 @@
  * types begin with `page.`. No DOM, no clock, no network here, so every rule can be tested by feeding it events.
  *
  * State (treat it as frozen; a changed state is a new object):
- *   phase      'idle' | 'microphone' | 'calling' | 'connecting' | 'live' | 'interrupted' | 'ended'
+ *   phase      'idle' | 'microphone' | 'calling' | 'connecting' | 'live' | 'interrupted' | 'resuming' | 'ended'
  *   wasLive    the call was connected at some time
  *   session    what session.created said, or null
  *   floor      'caller' | 'agent' | 'thinking' | 'nobody'
@@ -30,7 +30,7 @@ const MAX_KEYS = 24;
 const MAX_DATA_CHARS = 300;
 
 export const LIVE_PHASES = Object.freeze(['live', 'interrupted']);
-export const BUSY_PHASES = Object.freeze(['microphone', 'calling', 'connecting', 'live', 'interrupted']);
+export const BUSY_PHASES = Object.freeze(['microphone', 'calling', 'connecting', 'live', 'interrupted', 'resuming']);
 const FLOORS = ['caller', 'agent', 'thinking', 'nobody'];
 // Written languages that put no space between words.
 const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
@@ -124,7 +124,24 @@ function heardOf(response) {
   return '';
 }
 
+// A page that was reloaded knows nothing; one that reconnected knows all but what happened meanwhile.
+function recalled(state, { items }) {
+  return (Array.isArray(items) ? items : []).reduce((next, item) => {
+    if (!item?.id) return next;
+    const words = text(item.text);
+    if (item.role === 'user') {
+      const change = { text: words, final: item.final === true, speaking: false };
+      return patchItem(adoptTyped(next, item.id, words), item.id, change, newUser);
+    }
+    const status = text(item.status) || 'completed';
+    const heard = text(item.heard);
+    const said = status === 'completed' ? heard || words : words;
+    return patchItem(next, item.id, { text: said, heard, unheard: text(item.unheard), status }, newAgent);
+  }, state);
+}
+
 const HANDLERS = {
+  'rejoinder.history': recalled,
   'session.created': (state, { session }) => ({ ...state, session: session ?? null }),
   'session.updated': (state, { session }) => ({ ...state, session: { ...state.session, ...session } }),
 
@@ -201,6 +218,7 @@ const HANDLERS = {
   }),
 
   'page.calling': (state) => ({ ...initialState(), phase: 'microphone', serial: state.serial }),
+  'page.resuming': (state, { muted }) => ({ ...initialState(), phase: 'resuming', wasLive: true, muted: muted === true }),
   'page.phase': (state, { phase }) => ({ ...state, phase, wasLive: state.wasLive || phase === 'live' }),
   'page.channel': (state, { open }) => ({ ...state, channelOpen: open }),
   'page.ended': (state, { reason }) => ({

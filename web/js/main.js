@@ -5,6 +5,7 @@ import { choose, chosen, listDevices, openMicrophone, recall, remember, routeToS
 import { CallFailure } from './errors.js';
 import { BUSY_PHASES, initialState, reduce } from './events.js';
 import { Meters } from './meters.js';
+import { Reconnection, keep, takeKept } from './resume.js';
 import { KEYS, Ui, buildKeypad } from './ui.js';
 
 const TOKEN_KEY = 'rejoinder.token';
@@ -15,6 +16,7 @@ const endpoint = new URL('v1/calls', document.baseURI);
 const sound = byId('agent-sound');
 let state = initialState();
 let call = null;
+let reconnection = null; // While the page tries to come back to a lost call.
 let renderQueued = false;
 let startedAt = 0;
 let retryAt = 0;
@@ -96,6 +98,10 @@ function callbacks() {
     channel: (open) => dispatch({ type: 'page.channel', open }),
     stream: playStream,
     ended(reason, failure) {
+      if (reason === 'lost' && call?.resume) {
+        reconnect(recordOf(call), call.microphone, 'interrupted');
+        return;
+      }
       call = null;
       sound.srcObject = null;
       meters.stop();
@@ -103,6 +109,105 @@ function callbacks() {
       if (failure) fail(failure);
     },
   };
+}
+
+// -- coming back to a call --
+
+function recordOf(lost) {
+  return {
+    id: lost.id,
+    token: lost.resume.token,
+    forMs: lost.resume.expires_in_s * 1000,
+    muted: state.muted,
+    startedMs: Date.now() - (performance.now() - startedAt),
+  };
+}
+
+/** One attempt: a new connection to the same call. Settles when it is live, or is not going to be. */
+function attempt(token, microphone) {
+  return new Promise((settle) => {
+    const on = callbacks();
+    call = new Call({
+      endpoint,
+      token: recall(TOKEN_KEY, 'sessionStorage') || memoryToken,
+      microphone,
+      resume: token,
+      on: {
+        ...on,
+        phase(phase) {
+          if (phase === 'live') settle({ live: true });
+          if (phase === 'live' || call?.wasConnected) on.phase(phase);
+        },
+        ended(reason, failure) {
+          const over = reason === 'hung-up' || reason === 'server-hung-up';
+          if (over) reconnection?.cancel();
+          if (over || call?.wasConnected) on.ended(reason, failure);
+          settle({ live: false, token: call?.resume?.token, failure });
+        },
+      },
+    });
+    call.start();
+  });
+}
+
+async function reconnect(record, microphone, phase) {
+  dispatch({ type: 'page.channel', open: false });
+  dispatch({ type: 'page.phase', phase });
+  reconnection?.cancel();
+  const mine = new Reconnection(record, (token) => attempt(token, microphone));
+  reconnection = mine;
+  const { outcome, failure } = await mine.run();
+  if (reconnection === mine) reconnection = null;
+  if (outcome !== 'lost') return;
+  for (const track of microphone.getTracks()) track.stop();
+  call = null;
+  sound.srcObject = null;
+  meters.stop();
+  dispatch({ type: 'page.ended', reason: 'lost' });
+  fail(failure);
+}
+
+/** After a reload: the call was live in this tab, and its caller is still here. */
+async function resumeKept() {
+  const record = takeKept();
+  if (record === null || BUSY_PHASES.includes(state.phase) || !(recall(TOKEN_KEY, 'sessionStorage') || memoryToken)) return;
+  dispatch({ type: 'page.resuming', muted: record.muted });
+  startedAt = performance.now() - Math.max(0, Date.now() - record.startedMs);
+  let microphone;
+  try {
+    microphone = await openMicrophone();
+  } catch (error) {
+    if (!(error instanceof CallFailure)) throw error;
+    dispatch({ type: 'page.ended', reason: 'lost' });
+    fail(error.failure);
+    return;
+  }
+  if (state.phase !== 'resuming') {
+    for (const track of microphone.getTracks()) track.stop(); // Hung up while the browser was asking.
+    deleteCall(record.id);
+    return;
+  }
+  useTrack(microphone);
+  listDevices().then(showDevices);
+  await reconnect(record, microphone, 'resuming');
+}
+
+/** The page is being left, perhaps only to be loaded anew: the call waits for that as long as it would for a network. */
+function leavePage() {
+  const record = reconnection?.record ?? (call?.resume && call.wasConnected ? recordOf(call) : null);
+  if (record === null) {
+    hangUp();
+    return;
+  }
+  keep(record);
+  if (!call?.leave()) abandon(call?.microphone);
+}
+
+/** Give the attempts up without a word to the server. */
+function abandon(microphone) {
+  reconnection?.cancel();
+  reconnection = null;
+  for (const track of microphone?.getTracks() ?? []) track.stop();
 }
 
 function useTrack(microphone) {
@@ -130,8 +235,21 @@ async function playStream(stream) {
 }
 
 function hangUp() {
-  if (call) call.hangUp();
-  else if (state.phase === 'microphone') dispatch({ type: 'page.ended', reason: 'hung-up' });
+  if (reconnection !== null) {
+    const { id } = reconnection.record;
+    const { ended, microphone } = call ?? { ended: true };
+    abandon(microphone);
+    // Between two attempts no connection is there to say it for us.
+    if (ended || call.id === null) deleteCall(id);
+    if (!ended) call.hangUp();
+    else callbacks().ended('hung-up');
+  } else if (call) call.hangUp();
+  else if (state.phase === 'microphone' || state.phase === 'resuming') dispatch({ type: 'page.ended', reason: 'hung-up' });
+}
+
+function deleteCall(id) {
+  const headers = { Authorization: `Bearer ${recall(TOKEN_KEY, 'sessionStorage') || memoryToken}` };
+  fetch(`${endpoint}/${encodeURIComponent(id)}`, { method: 'DELETE', headers, keepalive: true }).catch(() => {});
 }
 
 function toggleMute() {
@@ -282,7 +400,8 @@ byId('token-form').addEventListener('submit', (submit) => {
 navigator.mediaDevices?.addEventListener('devicechange', () => listDevices().then(showDevices));
 document.addEventListener('keydown', onKey);
 window.addEventListener('hashchange', takeTokenFromAddress);
-window.addEventListener('pagehide', hangUp);
+window.addEventListener('pagehide', leavePage);
+window.addEventListener('pageshow', ({ persisted }) => persisted && resumeKept());
 buildKeypad(byId('keypad-keys'), press);
 
 setInterval(() => {
@@ -297,6 +416,7 @@ if (!recall(TOKEN_KEY, 'sessionStorage') && !memoryToken) ui.askForToken(true);
 if (!window.isSecureContext) dispatch({ type: 'page.error', error: { code: 'insecure-context' } });
 listDevices().then(showDevices);
 ui.render(state);
+resumeKept();
 
 /**
  * For tests and for curious people at the console; nothing on the page uses it.

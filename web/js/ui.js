@@ -18,6 +18,7 @@ const STATUS = {
   connecting: 'Connecting',
   live: 'Connected',
   interrupted: 'Interrupted',
+  resuming: 'Resuming your call',
   ended: 'Call ended',
 };
 const FLOOR = {
@@ -30,12 +31,14 @@ const BEFORE = {
   idle: ['Talk with the agent', 'Press Call and speak. You may interrupt at any time.'],
   microphone: ['Allow the microphone', 'Your browser is asking.'],
   calling: ['Calling', 'Reaching the server.'],
+  resuming: ['Resuming your call', 'Your microphone is on as before. Hang up if you are done.'],
   connecting: ['Connecting', 'Finding a path for the sound.'],
   interrupted: ['Waiting for the connection', 'The call goes on as soon as it is back.'],
 };
 const END_REASONS = {
   'hung-up': 'You hung up.',
   'server-hung-up': 'The agent ended the call.',
+  lost: 'The connection was lost.',
   failed: '',
 };
 const NEAR_END_PX = 80;
