@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,6 +26,10 @@ PORT_DEADLINE_S = 2.5
 
 CONNECT_S = 10.0
 """A caller who comes back in the last second still gets this long to connect."""
+
+GOODBYE = "peer closed"
+LEFT_S = 10.0
+"""A client that said goodbye has a network: it is back in seconds, as a page that is loaded anew, or not at all."""
 
 NOT_RESUMED = "not resumed"
 """Why a suspended call ends when nobody came back."""
@@ -119,6 +124,7 @@ class Line:
         self._call_id = call_id
         self._resume_s = 0.0
         self._deadline = 0.0
+        self._ends_with = NOT_RESUMED
         self._timer: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -128,7 +134,7 @@ class Line:
         self._attach(self.port)
 
     def allow_resume(self, seconds: float) -> None:
-        """From here on a lost connection suspends the call for this long; 0 ends it as before."""
+        """From here on a lost connection suspends the call for this long (`LEFT_S` after a goodbye); 0 ends it at once."""
         self._resume_s = seconds
 
     def forbid_resume(self, reason: str) -> None:
@@ -174,7 +180,9 @@ class Line:
             # Another attempt that did not connect; the time that is left is not prolonged by it.
             return
         self.suspended = True
-        self._deadline = asyncio.get_running_loop().time() + self._resume_s
+        goodbye = reason == GOODBYE
+        self._ends_with = GOODBYE if goodbye else NOT_RESUMED
+        self._deadline = asyncio.get_running_loop().time() + min(self._resume_s, LEFT_S if goodbye else math.inf)
         self._arm(self._deadline)
         self.host.on_suspended(reason, self.port.stats().peer_silence_s)
 
@@ -192,7 +200,7 @@ class Line:
 
     def _arm(self, at: float) -> None:
         self._disarm()
-        self._timer = asyncio.get_running_loop().call_at(at, self.host.hangup, NOT_RESUMED)
+        self._timer = asyncio.get_running_loop().call_at(at, self.host.hangup, self._ends_with)
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -245,14 +245,18 @@ async def test_words_over_the_reply_just_before_the_loss_are_answered() -> None:
         assert [e.text for e in s.of(UserTranscript) if e.final] == ["no stop please wait"]
 
 
-async def test_a_call_nobody_comes_back_to_is_lost() -> None:
+@pytest.mark.parametrize(
+    ("reason", "end", "outcome"),
+    [("peer vanished", "not resumed", "lost"), ("peer closed", "peer closed", "hung_up")],
+)
+async def test_a_call_nobody_comes_back_to_ends(reason: str, end: str, outcome: str) -> None:
     async with stage([LONG], resume_s=0.02) as s:
         s.call.allow_resume()
         await s.until(lambda: s.of(PlayoutStarted))
         await s.quiet(1.0)
-        await lose(s, reason="peer closed")
-        assert await asyncio.wait_for(s.call.wait_ended(), 5) == "not resumed"
-        assert s.parts.metrics.value("voice_calls_total", channel="browser", outcome="lost") == 1
+        await lose(s, reason=reason)
+        assert await asyncio.wait_for(s.call.wait_ended(), 5) == end
+        assert s.parts.metrics.value("voice_calls_total", channel="browser", outcome=outcome) == 1
         with pytest.raises(CallGone):
             s.call.attach_port(ScriptedPort())
 

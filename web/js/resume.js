@@ -9,12 +9,13 @@
 import { recall, remember } from './devices.js';
 
 const KEY = 'rejoinder.resume';
+const LEFT_MS = 10_000; // The server waits no longer for somebody who said goodbye.
 const DELAYS_MS = [0, 500, 1000, 2000, 4000];
 const FATAL = ['resume-expired', 'token-refused', 'forbidden', 'bad-answer'];
 
 /** Put the record of the call that is being left where the next page in this tab finds it. */
 export function keep(record, nowMs = Date.now()) {
-  remember(KEY, JSON.stringify({ ...record, untilMs: nowMs + record.forMs }), 'sessionStorage');
+  remember(KEY, JSON.stringify({ ...record, untilMs: nowMs + Math.min(record.forMs, LEFT_MS) }), 'sessionStorage');
 }
 
 /** Take the record out again: null when there is none, or the call no longer waits. */
