@@ -134,7 +134,7 @@ class Line:
         self._attach(self.port)
 
     def allow_resume(self, seconds: float) -> None:
-        """From here on a lost connection suspends the call for this long (`LEFT_S` after a goodbye); 0 ends it at once."""
+        """From here on a lost connection suspends the call for this long (`LEFT_S` after a goodbye); 0 ends it."""
         self._resume_s = seconds
 
     def forbid_resume(self, reason: str) -> None:

@@ -77,11 +77,13 @@ class Refusal:
 
 @dataclass
 class Double:
-    """What the page talks to. `refuse` makes POST fail; `deaf` answers with an SDP that leads nowhere."""
+    """What the page talks to. `refuse` makes POST fail; `deaf` answers with an SDP that leads nowhere; with `resume_s`
+    each call may be resumed for so long."""
 
     origin: str = ""
     refuse: Refusal | None = None
     deaf: bool = False
+    resume_s: float = 0.0
     offers: list[dict[str, Any]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
     candidates: list[str] = field(default_factory=list)
@@ -146,7 +148,9 @@ class Double:
         if self.deaf:
             sdp = "".join(line for line in sdp.splitlines(keepends=True) if not line.startswith("a=candidate"))
             await peer.close()
-        body = {"id": f"call_{len(self.offers)}", "sdp": sdp, "type": "answer"}
+        body: dict[str, Any] = {"id": f"call_{len(self.offers)}", "sdp": sdp, "type": "answer"}
+        if self.resume_s:
+            body["resume"] = {"token": f"resume-{len(self.offers)}", "expires_in_s": self.resume_s}
         return web.json_response(body, status=201, headers={"Location": f"/v1/calls/{body['id']}"})
 
     async def trickle(self, request: web.Request) -> web.Response:

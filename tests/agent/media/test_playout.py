@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from agent.errors import MediaError
-from agent.media.playout import Playout
+from agent.media.encoded import EncodedSpeech
+from agent.media.playout import FADE_MS, KEPT_S, Playout
 
 
 def ramp(count: int) -> np.ndarray:
@@ -73,3 +74,49 @@ def test_it_is_bounded_and_takes_only_mono_int16() -> None:
         playout.write(np.zeros(10, np.float32))  # type: ignore[arg-type]
     with pytest.raises(MediaError, match="mono"):
         playout.write(np.zeros((10, 2), np.int16))
+
+
+def test_what_was_read_can_be_read_again_and_the_position_goes_back_with_it() -> None:
+    playout = Playout(24_000)
+    playout.write(ramp(700))
+    playout.write(ramp(1_700))
+    playout.end()
+    frames = [playout.read() for _ in range(3)]
+    assert playout.rewind(600) == 600
+    assert playout.position == 840
+    assert playout.queued_samples == 2_400 - 840
+    rest = []
+    while (frame := playout.read()) is not None:
+        rest.append(frame)
+    assert playout.position == 2_400
+    assert playout.drained
+    whole = np.concatenate((ramp(700), ramp(1_700)))
+    assert np.array_equal(np.concatenate([f for f in frames if f is not None]), whole[: 3 * 480])
+    assert np.array_equal(np.concatenate(rest)[480 : 2_400 - 840], whole[840 + 480 :]), "but for the fade at the joint"
+
+
+def test_no_more_is_kept_than_its_bound_and_nothing_from_before_a_cut() -> None:
+    playout = Playout(8_000)
+    for _ in range(20):
+        playout.write(ramp(8_000))
+        while playout.read() is not None:
+            pass
+    assert KEPT_S * 8_000 <= playout.rewind(1_000_000) <= (KEPT_S + 1) * 8_000
+    playout.clear()
+    while playout.read() is not None:
+        pass
+    assert playout.rewind(1_000_000) <= 8_000 * FADE_MS // 1000
+
+
+def test_a_rewound_frame_is_sent_without_the_packet_it_no_longer_begins_with() -> None:
+    playout = Playout(24_000)
+    speech = EncodedSpeech("key", 24_000, tuple(b"packet" for _ in range(4)), ramp(4 * 480))
+    playout.write_encoded(speech)
+    for _ in range(2):
+        playout.read()
+        assert playout.encoded is not None
+    playout.rewind(700)
+    indices = []
+    while playout.read() is not None:
+        indices.append(None if playout.encoded is None else playout.encoded.index)
+    assert indices == [None, None, 2, 3]

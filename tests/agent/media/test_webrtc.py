@@ -14,6 +14,7 @@ from aiortc.sdp import candidate_to_sdp
 from agent.config import MediaSettings
 from agent.errors import MediaError, NegotiationError
 from agent.media import aiortc_seam, webrtc
+from agent.media.playout import Playout
 from agent.media.rtp import build_rtp
 from agent.media.webrtc import WebRtcPort
 
@@ -529,3 +530,39 @@ async def test_a_close_that_runs_out_of_time_still_frees_the_codecs(
     assert freed == ["decoder", "encoder"]
     await really_close()
     await client.pc.close()
+
+
+async def test_speech_waits_for_a_peer_that_fell_silent_and_goes_on_over_another_port(
+    make_client: Any, ticker: Any, sink: Any
+) -> None:
+    settings = MediaSettings(consent_interval_s=0.1, consent_failures=20)
+    first, second = make_client(), make_client()
+    port = await first.call(ticker, settings, lambda text: None)
+    await connected(port, sink)
+    playout = port.playout
+    playout.write(voice(20.0))
+    ticks = len(sink.frames)
+    await sink.until(lambda: len(sink.frames) >= ticks + 10)
+    assert port.stats().peer_silence_s < 0.2
+    assert playout.position > 0
+    first.vanish()
+    await sink.until(lambda: port.stats().peer_silence_s > 0.5)
+    held, ticks = playout.position, len(sink.frames)
+    await sink.until(lambda: len(sink.frames) >= ticks + 10)
+    assert playout.position == held, "nothing is said to nobody"
+    again = await WebRtcPort.answer(
+        await second.offer(), settings=settings, ticker=ticker, on_message=lambda text: None
+    )
+    again.adopt(playout)
+    again.attach(sink)
+    await second.accept(again.answer_sdp)
+    await port.close()
+    track = await within(second.track)
+    await sink.until(lambda: again.playout.position > held)
+    frame = await within(track.recv())
+    assert frame.samples
+    with pytest.raises(MediaError, match="8000 Hz"):
+        again.adopt(Playout(8000))
+    await again.close()
+    await within(first.pc.close())
+    await within(second.pc.close())

@@ -181,3 +181,59 @@ async def test_of_a_clause_still_being_made_only_what_was_heard_counts(timed: bo
 )
 def test_text_is_cut_at_a_word(text: str, fraction: float, head: str) -> None:
     assert text[: cut_at_word(text, fraction)] == head
+
+
+async def test_a_held_reply_goes_back_to_the_word_that_was_cut_and_reaches_nothing() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    await speaker.say("We open at nine. ", spoken("We", "open", "at", "nine."))
+    play(playout, speaker, 0.52)
+    speaker.hold()
+    assert playout.position == round(0.4 * RATE)
+    assert speaker.heard() == ("We open", "at nine.")
+    reached: list[str] = []
+    speaker.when_reached(lambda: reached.append("end"))
+    waiting = asyncio.create_task(speaker.drained())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    speaker.release()
+    play(playout, speaker, 0.6)
+    await asyncio.wait_for(waiting, 1)
+    assert reached == ["end"]
+    assert speaker.heard() == ("We open at nine.", "")
+
+
+async def test_a_held_reply_without_word_times_goes_back_by_its_share() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    await speaker.play(np.full(RATE, 1000, np.int16), "one two three four")
+    play(playout, speaker, 0.6)
+    speaker.hold()
+    assert playout.position == RATE // 2
+    assert speaker.heard()[0] == "one two"
+
+
+async def test_what_nobody_heard_is_taken_back_but_never_from_before_the_reply() -> None:
+    playout = Playout(RATE)
+    await (first := Speaker(playout, RATE)).say("Hello. ", spoken("Hello."))
+    play(playout, first, 0.2)
+    speaker = Speaker(playout, RATE)
+    await speaker.say("We open at nine.", spoken("We", "open", "at", "nine."))
+    play(playout, speaker, 0.7)
+    speaker.hold(unheard_s=0.35)
+    assert speaker.heard()[0] == "We"
+    speaker.hold(unheard_s=9.0)
+    assert playout.position == round(0.2 * RATE)
+    assert first.heard()[0] == "Hello."
+
+
+async def test_an_action_of_a_held_reply_with_nothing_before_it_waits_for_the_caller() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    speaker.hold()
+    reached: list[str] = []
+    speaker.when_reached(lambda: reached.append("sent"))
+    assert reached == []
+    speaker.release()
+    play(playout, speaker, 0.02)
+    assert reached == ["sent"]
