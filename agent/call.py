@@ -402,7 +402,7 @@ class Call:
             speaking.speaker.hold(unheard_s)
         self._emit(CallSuspended(reason, self.parts.settings.conversation.resume_s))
 
-    def on_resumed(self) -> None:
+    def on_reconnected(self) -> None:
         """The caller is back: what was broken off goes on by `conversation.resume_policy`."""
         away_s = self._now.go_on()
         log.info("call resumed", extra={"call_id": self.id, "away_s": round(away_s, 1)})

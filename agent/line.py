@@ -73,7 +73,7 @@ class LineHost(Protocol):
     def on_suspended(self, reason: str, unheard_s: float) -> None:
         """The connection is gone; of what was sent, the last `unheard_s` seconds reached nobody for all we know."""
 
-    def on_resumed(self) -> None:
+    def on_reconnected(self) -> None:
         """The first frame over another connection is about to be delivered."""
 
     def on_replaced(self, port: MediaPort) -> None:
@@ -167,7 +167,7 @@ class Line:
         if self.suspended:
             self.suspended = False
             self._disarm()
-            self.host.on_resumed()
+            self.host.on_reconnected()
         self.host.on_audio(pcm)
 
     def lost(self, reason: str) -> None:
