@@ -22,6 +22,8 @@ from agent.events import (
     DtmfSent,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -94,6 +96,10 @@ class RealtimeTranslator:
                 return [self._message("output_audio_buffer.started", response_id=response_id)]
             case PlayoutStopped(response_id):
                 return [self._message("output_audio_buffer.stopped", response_id=response_id)]
+            case OutputPaused(response_id):
+                return [self._message("rejoinder.paused", response_id=response_id)]
+            case OutputResumed(response_id):
+                return [self._message("rejoinder.resumed", response_id=response_id)]
             case OutputCleared(response_id):
                 return [self._message("output_audio_buffer.cleared", response_id=response_id)]
             case FloorChanged(floor):

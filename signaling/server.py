@@ -25,6 +25,7 @@ from agent.media.webrtc import WebRtcPort
 from agent.observe.metrics import CONTENT_TYPE, process_metrics
 from signaling.admission import CallRegistry
 from signaling.calls import WebRtcCalls
+from signaling.connection import DoorRunner
 from signaling.drain import drain
 from signaling.guards import cors_headers, host_and_origin, rate_limit, security_headers
 from signaling.limits import RateLimiter
@@ -188,7 +189,7 @@ async def serve(
     stop = stop if stop is not None else asyncio.Event()
     hurry = asyncio.Event()
     # Access logs stay off: their request lines hold tokens. A handler is cancelled when its client goes away.
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    runner = DoorRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     try:
         listening = await _bind(runner, settings.server.host, settings.server.port)

@@ -15,6 +15,7 @@ from agent.events import (
     ClientData,
     DtmfSent,
     OutputCleared,
+    OutputPaused,
     ReplyFinished,
     ReplyStarted,
     TransferRequested,
@@ -52,7 +53,8 @@ class StreamTranslator:
                 if not event.heard and not event.unheard:
                     return []
                 return [_transcript("agent", event.heard, final=True)]
-            case OutputCleared():
+            case OutputPaused() | OutputCleared():
+                # What follows a pause is the rest of the reply from here, or another clear: the client does the same.
                 return [{"type": "clear"}]
             case DtmfSent(digits):
                 return [{"type": "dtmf", "digit": digit} for digit in digits]

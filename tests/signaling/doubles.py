@@ -97,13 +97,15 @@ class PcmDouble(PortDouble):
         self.play = send
         self.fed = bytearray()
         self.messages = 0
+        self.room = asyncio.Event()
+        self.room.set()
 
     def feed(self, data: bytes) -> None:
         self.fed += data
         self.messages += 1
 
     async def ready(self) -> None:
-        return
+        await self.room.wait()
 
 
 class CallDouble:

@@ -15,6 +15,8 @@ from agent.events import (
     DtmfSent,
     FloorChanged,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -87,6 +89,8 @@ ONE_EACH: list[tuple[CallEvent, dict[str, Any]]] = [
     (PlayoutStarted("r1"), {"type": "output_audio_buffer.started", "response_id": "r1"}),
     (PlayoutStopped("r1"), {"type": "output_audio_buffer.stopped", "response_id": "r1"}),
     (OutputCleared("r1"), {"type": "output_audio_buffer.cleared", "response_id": "r1"}),
+    (OutputPaused("r1"), {"type": "rejoinder.paused", "response_id": "r1"}),
+    (OutputResumed("r1"), {"type": "rejoinder.resumed", "response_id": "r1"}),
     (FloorChanged("thinking"), {"type": "rejoinder.floor", "floor": "thinking"}),
     (
         TIMINGS,
