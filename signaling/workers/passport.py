@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
 
 from aiohttp import hdrs, web
 
@@ -17,12 +16,13 @@ from signaling.tokens import Claims, Unauthorized
 __all__ = ["CALL_HEADER", "PassportVerifier", "call_id_of", "passport_headers"]
 
 CALL_HEADER = "X-Rejoinder-Call"
-SUBJECT_ONLY_EXPIRY = 0
 
 
 def passport_headers(claims: Claims, call_id: str) -> dict[str, str]:
     """The headers of a request to a worker."""
-    text = json.dumps({"sub": claims.subject, "channels": sorted(claims.channels) if claims.channels else None})
+    # None opens all channels and an empty set none: the two stay apart.
+    channels = None if claims.channels is None else sorted(claims.channels)
+    text = json.dumps({"sub": claims.subject, "channels": channels})
     return {
         hdrs.AUTHORIZATION: f"Bearer {base64.urlsafe_b64encode(text.encode()).decode()}",
         CALL_HEADER: call_id,
@@ -44,13 +44,13 @@ class PassportVerifier:
         """
         try:
             fields = json.loads(base64.urlsafe_b64decode(token))
-            channels: Mapping[str, object] | None = fields["channels"]
+            channels: list[str] | None = fields["channels"]
             subject: str = fields["sub"]
         except (ValueError, KeyError, TypeError) as exc:
             raise Unauthorized("this socket is the supervisor's") from exc
         return Claims(
             subject=subject,
-            expires_at=SUBJECT_ONLY_EXPIRY,
+            expires_at=0,
             token_id="",
             max_calls=None,
             channels=None if channels is None else frozenset(channels),
