@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
 
 from agent.errors import ConfigError
 
@@ -219,8 +216,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # `init` carries what the file said, so the environment must win over it.
-        return env_settings, init_settings
+        # `load_settings` merges file, environment and flags itself: the library's order cannot put flags on top.
+        return (init_settings,)
 
 
 def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
@@ -250,13 +247,13 @@ def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = N
                 env = "REJOINDER_" + "__".join(path).upper()
                 raise ConfigError(f"{source}: {'.'.join(path)} is a secret; set {env} in the environment instead")
     try:
-        settings = Settings(**values)
-        if overrides:
-            merged = _merge(settings.model_dump(), overrides)
-            settings = Settings.model_validate(merged)
+        environment = EnvSettingsSource(Settings)()
+        return Settings(**_merge(_merge(values, environment), overrides or {}))
     except ValidationError as exc:
         raise ConfigError(_explain(exc, source)) from exc
-    return settings
+    except SettingsError as exc:
+        # A list or mapping in the environment must be JSON; the cause holds the value, so it is not told.
+        raise ConfigError(f"settings (environment): {exc}") from exc
 
 
 SECRETS = (
