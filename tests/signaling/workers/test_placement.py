@@ -63,7 +63,7 @@ def test_a_late_worker_is_passed_over_and_named_when_there_is_no_other() -> None
 
 
 def test_a_dead_worker_takes_only_its_calls_with_it() -> None:
-    roster = ready(2, 3)
+    roster = ready(2, 5)
     where = {f"c{n}": roster.place(f"c{n}", "alice") for n in range(4)}
     lost = roster.down(1, "restarting")
     assert set(lost) == {call for call, worker in where.items() if worker == 1}
