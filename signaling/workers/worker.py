@@ -66,23 +66,25 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_outlive_nobody, args=(os.dup(descriptor),), name="lifeline", daemon=True).start()
     sock.settimeout(SETTINGS_TIMEOUT_S)
     try:
         start = json.loads(sock.recv(MAX_MESSAGE_BYTES))
     except (OSError, ValueError):
         sys.exit(EXIT_ORPHAN)
+    path = Path(start["socket"])
+    threading.Thread(target=_outlive_nobody, args=(os.dup(descriptor), path), name="lifeline", daemon=True).start()
     logs.configure(json=start["log_json"], level=start["log_level"])
     _number_lines(number)
-    sys.exit(asyncio.run(_run(sock, Settings.model_validate(start["settings"]), Path(start["socket"]))))
+    sys.exit(asyncio.run(_run(sock, Settings.model_validate(start["settings"]), path)))
 
 
-def _outlive_nobody(descriptor: int) -> None:
+def _outlive_nobody(descriptor: int, path: Path) -> None:
     # A thread, since the event loop may be what hangs. Data is left for it: only the end of the line counts here.
     line = select.poll()
     line.register(descriptor, select.POLLRDHUP)
     line.poll()
     time.sleep(ORPHAN_GRACE_S)
+    _tidy(path)
     os._exit(EXIT_ORPHAN)
 
 
