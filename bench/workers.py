@@ -30,7 +30,7 @@ __all__ = ["run"]
 
 WORKERS = 2
 NO_LIMIT = {"REJOINDER_SERVER__RATE_PER_MINUTE": "100000", "REJOINDER_SERVER__MAX_LAG_MS": "0"}
-LOAD = "Other programs may have used the cores; CPU figures bear that, times and recovery do not."
+LOAD = "Times and recovery suffer when other programs use the cores; the counts of CPU time hardly do."
 
 
 class _Silent:
@@ -141,12 +141,13 @@ async def recovery(server: Server, http: aiohttp.ClientSession, ticker: Ticker) 
         pids = worker_pids(server)
         os.kill(pids[1], signal.SIGKILL)
         began = time.monotonic()
-        while (await overview(http, server))[0]["state"] == "ready":
+        # Another program's state: there is no event to wait for.
+        while (await overview(http, server))[0]["state"] == "ready":  # noqa: ASYNC110
             await asyncio.sleep(0.002)
         known = time.monotonic() - began
         await set_up(server, http, 1)
         taken = time.monotonic() - began
-        while (await overview(http, server))[0]["state"] != "ready":
+        while (await overview(http, server))[0]["state"] != "ready":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return known, taken, time.monotonic() - began
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -272,6 +273,21 @@ async def test_one_worker_can_be_renewed_without_cutting_a_call(fleet: Server) -
             await eventually(lambda: workers(fleet).get(number, pids[number]) != pids[number], "a new process")
             await eventually(lambda: overview(fleet)[number]["state"] == "ready", "it is ready", 30)
     await none_left(fleet)
+
+
+async def test_connections_given_away_leave_no_descriptor_behind(fleet: Server) -> None:
+    await none_left(fleet)
+
+    def descriptors() -> dict[int, int]:
+        pids = [fleet.process.pid, *workers(fleet).values()]
+        return {pid: len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids}
+
+    before = descriptors()
+    for _ in range(8):
+        async with Call(fleet, 8_000), Call(fleet, 8_000):
+            await eventually(lambda: sum(calls(fleet).values()) == 2, "two calls")
+        await none_left(fleet)
+    await eventually(lambda: all(count <= before[pid] + 1 for pid, count in descriptors().items()), "descriptors free")
 
 
 async def test_a_tokens_calls_are_counted_over_all_workers(start_server: StartServer) -> None:
