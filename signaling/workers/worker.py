@@ -243,6 +243,8 @@ class Worker:
         if call is None:
             self.say({"ended": call_id})
             return
+        # A clock that was late without a call is a reason to refuse from the first one on.
+        self.say({"report": self._agent.not_ready_reason})
         task = asyncio.create_task(self._tell_end(call), name=f"{call_id} follow")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -36,6 +36,11 @@ async def none_left(server: Server) -> None:
     await eventually(idle, "all lines free and all workers ready", 30)
 
 
+async def clocks_settle() -> None:
+    """Until the stalls that a test made have left the media clocks' windows of three seconds."""
+    await asyncio.sleep(3.5)
+
+
 async def ask(caller: Caller, text: str, expected: str) -> None:
     """A typed question, and an answer with these words."""
     await caller.ws.send_json({"type": "text", "text": text})
@@ -200,6 +205,7 @@ async def test_a_worker_that_does_not_answer_gets_no_call(fleet: Server) -> None
         os.kill(pids[1], signal.SIGCONT)
     await eventually(lambda: not overview(fleet)[1]["reason"], "worker 1 back")
     assert workers(fleet) == pids
+    await clocks_settle()
 
 
 async def test_a_call_on_its_way_to_a_worker_that_stops_is_set_up_by_another(fleet: Server) -> None:
@@ -220,6 +226,7 @@ async def test_a_call_on_its_way_to_a_worker_that_stops_is_set_up_by_another(fle
     finally:
         for pid in pids.values():
             os.kill(pid, signal.SIGCONT)
+    await clocks_settle()
     await none_left(fleet)
 
 
