@@ -30,7 +30,7 @@ __all__ = ["run"]
 
 WORKERS = 2
 NO_LIMIT = {"REJOINDER_SERVER__RATE_PER_MINUTE": "100000", "REJOINDER_SERVER__MAX_LAG_MS": "0"}
-LOAD = "Times and recovery suffer when other programs use the cores; the counts of CPU time hardly do."
+LOAD = "All of it suffers when other programs use the cores: times and recovery most, CPU time by up to a half."
 
 
 class _Silent:
