@@ -17,6 +17,7 @@ from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.media.lag import LagGate
 from agent.media.port import MediaPort
 from agent.media.priority import favour_engine_thread
 from agent.media.ticker import Ticker
@@ -39,8 +40,11 @@ CLOSE_DEADLINE_S = 10.0
 class Agent:
     """One process's engines and calls. Make it with `Agent.open(settings)`."""
 
-    def __init__(self, settings: Settings, parts: CallParts, ticker: Ticker, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, parts: CallParts, ticker: Ticker, metrics: Metrics, lag: LagGate | None = None
+    ) -> None:
         self.settings = settings
+        self.lag = lag if lag is not None else LagGate(settings.server.max_lag_ms)
         self.ticker = ticker
         self.metrics = metrics
         self.draining = False
@@ -76,7 +80,13 @@ class Agent:
             stack.push_async_callback(synthesizer.close)
             phrases = PhraseBook(settings.phrases, synthesizer)
             await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
-            ticker = await stack.enter_async_context(Ticker(on_lag=metrics.ticker_lag))
+            lag = LagGate(settings.server.max_lag_ms)
+
+            def on_lag(seconds: float) -> None:
+                metrics.ticker_lag(seconds)
+                lag.add(seconds)
+
+            ticker = await stack.enter_async_context(Ticker(on_lag=on_lag))
             parts = CallParts(
                 settings=settings,
                 nlu=nlu,
@@ -88,7 +98,7 @@ class Agent:
                 metrics=metrics,
                 voices=lambda: synthesizer.info.voices,
             )
-            agent = cls(settings, parts, ticker, metrics)
+            agent = cls(settings, parts, ticker, metrics, lag)
             try:
                 yield agent
             finally:
@@ -106,6 +116,9 @@ class Agent:
             return "draining"
         if len(self._calls) >= self.settings.server.max_calls:
             return f"all {self.settings.server.max_calls} lines are busy"
+        # Without a call of its own a process is not what makes the clock late, and refusing would help nobody.
+        if self._calls and self.lag.late:
+            return f"the media clock is late (99th percentile {self.lag.p99_ms:.0f} ms)"
         return ""
 
     @property

@@ -60,6 +60,11 @@ class ServerSettings(_Group):
     """Take the client's address from the last X-Forwarded-For entry; only behind a proxy that sets it."""
     drain_s: float = Field(10.0, ge=0)
     """How long live calls may finish after SIGTERM."""
+    workers: int = Field(1, ge=1, le=64)
+    """Media processes; `max_calls` counts for each. 1 is a single process that does all."""
+    max_lag_ms: float = Field(20.0, ge=0)
+    """A process that has calls takes no more while its media clock is later than this (99th percentile of the last
+    three seconds); a frame's length by default. 0 turns it off."""
 
 
 class AuthSettings(_Group):

@@ -23,6 +23,8 @@ __all__ = [
     "AgentLike",
     "AnswerOffer",
     "CallLike",
+    "Drains",
+    "Ends",
     "MakePcmPort",
     "PcmPortLike",
     "WebRtcPortLike",
@@ -35,11 +37,35 @@ SERVER_STOPPED = "server stopped"
 """Reasons of `Call.hangup`, as the call's metrics know them."""
 
 
-class CallLike(Protocol):
-    """One conversation."""
+class Ends(Protocol):
+    """A call as far as ending it goes."""
 
     @property
     def id(self) -> str: ...
+
+    def hangup(self, reason: str) -> None:
+        """Begin to end the call; idempotent."""
+
+    async def wait_ended(self) -> str:
+        """Returns the reason once the call is over, its tasks ended and its port closed."""
+        ...
+
+
+class Drains(Protocol):
+    """Whatever holds calls that are to end before the server does."""
+
+    draining: bool
+    """Set by the server when it begins to stop; no call may start from then on."""
+
+    @property
+    def calls(self) -> Mapping[str, Ends]:
+        """Live calls by id."""
+        ...
+
+
+class CallLike(Ends, Protocol):
+    """One conversation."""
+
     @property
     def session(self) -> Session: ...
     @property
@@ -63,13 +89,6 @@ class CallLike(Protocol):
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
     ) -> None:
         """Change the call from here on; raises ProtocolError naming the field."""
-
-    def hangup(self, reason: str) -> None:
-        """Begin to end the call; idempotent."""
-
-    async def wait_ended(self) -> str:
-        """Returns the reason once the call is over, its tasks ended and its port closed."""
-        ...
 
 
 class AgentLike(Protocol):
