@@ -30,6 +30,8 @@ from bench.harness import Report, Value
 __all__ = ["run"]
 
 QUICK_CLIPS = 12
+READERS = 2
+"""Readings at once; the pool gives up on those that wait for long."""
 SEED = 7
 TAIL_SAMPLES = HEARING_HZ // 2
 """Silence after a clip: the delay of a path must not cut its last word."""
@@ -105,7 +107,8 @@ async def _word_errors(spoken: list[Clip], *, quick: bool) -> dict[tuple[str, st
     encoded = [_encode(np.concatenate([clip.pcm(), np.zeros(TAIL_SAMPLES, np.int16)])) for clip in spoken]
     paths: dict[str, Path] = {"ours": through_ours, "stock": through_stock}
     errors: dict[tuple[str, str], float] = {}
-    async with WorkerPool(2, name="bench") as pool:
+    turns = asyncio.Semaphore(READERS)
+    async with WorkerPool(READERS, name="bench") as pool:
         recognizer = await MoonshineRecognizer.load(load_settings(), pool)
         for name, delay in TRACES.items():
             for kind, through in paths.items():
@@ -115,15 +118,16 @@ async def _word_errors(spoken: list[Clip], *, quick: bool) -> dict[tuple[str, st
                     through(payloads, make_trace(len(payloads), delay, SEED + number))
                     for number, payloads in enumerate(encoded)
                 ]
-                texts = await asyncio.gather(*(_read(recognizer, outcome.pcm) for outcome in outcomes))
+                texts = await asyncio.gather(*(_read(recognizer, outcome.pcm, turns) for outcome in outcomes))
                 errors[name, kind] = error_rate_pct(map(pair, spoken, texts))
         await recognizer.close()
     return errors
 
 
-async def _read(recognizer: Recognizer, pcm: Pcm) -> str:
-    stream = recognizer.stream(language="en")
-    stream.push(pcm)
-    hypothesis = await stream.final()
-    stream.close()
+async def _read(recognizer: Recognizer, pcm: Pcm, turns: asyncio.Semaphore) -> str:
+    async with turns:
+        stream = recognizer.stream(language="en")
+        stream.push(pcm)
+        hypothesis = await stream.final()
+        stream.close()
     return hypothesis.text
