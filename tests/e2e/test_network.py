@@ -102,6 +102,8 @@ def test_a_call_over_a_bad_network_is_understood_heard_and_measured(
         asked.append(question)
         parts += [say(question[0]), ANSWER_S]
     before = network.counts()
+    kinds = ("received", "fec", "late", "duplicate", "discarded")
+    started = {kind: frames(far_server, kind) for kind in kinds}
     with calling(network, far_server, tmp_path, script(*parts, 60.0)) as page:
         page.page.evaluate(RECORD)
         page.until(lambda: len(finals(page)) >= len(asked), f"{len(asked)} turns", CALL_S + 20)
@@ -121,12 +123,14 @@ def test_a_call_over_a_bad_network_is_understood_heard_and_measured(
     lost_share = inbound["packetsLost"] / (inbound["packetsLost"] + inbound["packetsReceived"])
     delay_s = inbound["jitterBufferDelay"] / inbound["jitterBufferEmittedCount"]
     concealed = (inbound["concealedSamples"] - inbound["silentConcealedSamples"]) / inbound["totalSamplesReceived"]
-    received = frames(far_server, "received")
-    repaired = frames(far_server, "fec")
-    unusable = sum(frames(far_server, kind) for kind in ("late", "duplicate", "discarded"))
+    counted = {kind: frames(far_server, kind) - started[kind] for kind in kinds}
+    received, repaired = counted["received"], counted["fec"]
+    unusable = counted["late"] + counted["duplicate"] + counted["discarded"]
     print(
         f"page: {inbound['packetsReceived']} packets, {lost_share:.1%} lost, {concealed:.1%} concealed, "
-        f"{delay_s * 1000:.0f} ms of jitter buffer; server: {received:.0f} of {up.rtp} packets, {repaired:.0f} by FEC"
+        f"{delay_s * 1000:.0f} ms of jitter buffer, {reported['packetsLost']} of its own reported lost; "
+        f"link: {down.rtp_lost} of {down.rtp} down, {up.rtp_lost} of {up.rtp} up; server: {received:.0f} packets, "
+        f"{repaired:.0f} by FEC, {unusable:.0f} unusable"
     )
 
     # The recogniser still understands, and the caller still hears the facts.
@@ -137,16 +141,17 @@ def test_a_call_over_a_bad_network_is_understood_heard_and_measured(
     # The page sees the loss that there was, hides it, and its buffer stays short: our pacing adds none of its own.
     assert down.rtp > 200
     assert down.rtp_lost > 0
-    assert abs(inbound["packetsLost"] - down.rtp_lost) <= 0.02 * down.rtp
+    assert abs(inbound["packetsLost"] - down.rtp_lost) <= 5 + 0.005 * down.rtp
     assert concealed < 0.05
     assert delay_s < 0.25
     # What we count and report is what happened on the way.
-    assert abs(received - (up.rtp - up.rtp_lost)) <= 0.02 * up.rtp
-    assert abs(reported["packetsLost"] - up.rtp_lost) <= 0.02 * up.rtp
+    # Chromium sends as soon as its side of DTLS is up; when our last flight is lost, that is a second before ours is.
+    assert -65 <= received - (up.rtp - up.rtp_lost) <= 5 + 0.005 * up.rtp
+    assert abs(reported["packetsLost"] - up.rtp_lost) <= 5 + 0.005 * up.rtp
     assert reported["packetsLost"] > 0
     assert outbound["packetsSent"] <= up.rtp + 5
     # At 2 % loss at least 97 % of the caller's frames are real or repaired.
-    assert (received - unusable + repaired) / up.rtp >= 0.97
+    assert (received - unusable + repaired) / (received + reported["packetsLost"]) >= 0.97
 
 
 def test_keys_arrive_digit_by_digit_and_a_killed_page_is_noticed(
