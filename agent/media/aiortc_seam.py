@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast
 import pylibsrtp
 from aioice import Candidate as IceCandidate
 from aioice import Connection
+from aioice.ice import CandidatePair
 from aioice.stun import TransactionError
 from aiortc import RTCCertificate, RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
@@ -143,7 +144,7 @@ class _Ice(Connection):
             await asyncio.sleep(min(left, self._consent_interval_s * (0.8 + 0.4 * random.random())))
             left = heard + self._consent_expiry_s - loop.time()
             pair = self._nominated.get(1)
-            if left <= 0 or pair is None:
+            if left <= 0 or pair is None or _is_closed(pair):
                 break
             with contextlib.suppress(TransactionError, TimeoutError):
                 async with asyncio.timeout(left):
@@ -159,10 +160,17 @@ class _Ice(Connection):
     def send_now(self, data: bytes) -> int:
         """Put one datagram on the socket of the nominated pair; raises ConnectionError without one."""
         pair = self._nominated.get(1)
-        if pair is None:
+        if pair is None or _is_closed(pair):
             raise ConnectionError("no nominated candidate pair")
         pair.protocol.transport.sendto(data, pair.remote_addr)
         return len(data)
+
+
+def _is_closed(pair: CandidatePair) -> bool:
+    # asyncio gives a socket up after an error it does not know, and then fails on every use of it; a relay's
+    # transport drops what it cannot send.
+    is_closing = getattr(pair.protocol.transport, "is_closing", None)
+    return is_closing is not None and bool(is_closing())
 
 
 class _Sctp(RTCSctpTransport):

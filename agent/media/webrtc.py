@@ -238,6 +238,8 @@ class WebRtcPort:
             logger.info("a WebRTC connection did not come up: %s", exc or "no answer in time")
             self.on_gone("not connected")
             return
+        if self._closing is not None:
+            return  # what we wait for may swallow our cancellation: a closed port must not be ticked
         self._connected = True
         self._connected_at = time.monotonic()
         self._ticker.add(self._tick)

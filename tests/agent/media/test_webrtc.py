@@ -229,6 +229,45 @@ async def test_closing_ends_in_time_when_the_peer_is_gone(
     assert await settled(before) == []
 
 
+async def test_closing_while_connecting_never_ticks_even_if_cancellation_is_swallowed(
+    make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = asyncio.Event()
+
+    async def swallow(self: Any) -> None:
+        try:
+            waiting.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    monkeypatch.setattr(aiortc_seam.PeerTransport, "connect", swallow)
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.attach(sink)
+    await within(waiting.wait())
+    await port.close()
+    assert ticker._callbacks == {}
+    assert not port.stats().connected
+    await client.pc.close()
+
+
+async def test_a_socket_that_the_system_took_away_ends_the_call(
+    make_client: Any, ticker: Any, sink: Any, quick_settings: Any
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, quick_settings, lambda text: None)
+    await connected(port, sink)
+    for protocol in port._transport._ice._protocols:
+        protocol.transport.abort()
+    port.playout.write(voice(0.5))
+    await within(sink.ended.wait())
+    assert len(sink.closed) == 1
+    assert ticker._callbacks == {}
+    await port.close()
+    await client.pc.close()
+
+
 async def test_a_peer_that_never_connects_is_given_up(
     make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
