@@ -17,6 +17,7 @@ from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.media.gathering import check_media
 from agent.media.lag import LagGate
 from agent.media.port import MediaPort
 from agent.media.priority import favour_engine_thread
@@ -62,6 +63,7 @@ class Agent:
 
         Raises ConfigError and EnvironmentFault, each with what to do.
         """
+        check_media(settings.media, settings.server.max_calls)
         async with AsyncExitStack() as stack:
             metrics = metrics if metrics is not None else Metrics()
             nlu = create_nlu(settings.nlu)

@@ -154,4 +154,6 @@ class PcmPortLike(MediaPort, Protocol):
 class MakePcmPort(Protocol):
     """The constructor of `PcmPort`; `send` is called with each frame to play and must not block."""
 
-    def __call__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> PcmPortLike: ...
+    def __call__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> PcmPortLike: ...

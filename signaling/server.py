@@ -161,6 +161,7 @@ class _Probes:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """GET /metrics: Prometheus text."""
+        self._agent.metrics.tasks(len(asyncio.all_tasks()))
         return web.Response(
             body=self._agent.metrics.render(), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
         )

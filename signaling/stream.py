@@ -116,7 +116,12 @@ class StreamDoor:
         rate_hz = _rate(request)
         with self._registry.starting(claims, "websocket"):
             stream = _Stream(ws, rate_hz)
-            port = self._make_port(rate_hz, ticker=self._agent.ticker, send=stream.send_audio)
+            port = self._make_port(
+                rate_hz,
+                ticker=self._agent.ticker,
+                send=stream.send_audio,
+                silence_s=self._agent.settings.media.rtp_silence_s,
+            )
             session = Session(
                 id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
             )

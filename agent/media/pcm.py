@@ -13,6 +13,7 @@ import numpy as np
 from agent.errors import MediaError, ProtocolError
 from agent.media.dtmf import DIGITS
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
+from agent.media.liveness import SilenceWatch
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.resample import StreamResampler
@@ -42,9 +43,12 @@ class PcmPort:
         rate_hz: 8000, 16000, 24000 or 48000, for both directions.
         ticker: the process's clock.
         send: called on the event loop with one 20 ms frame a tick while there is speech.
+        silence_s: tell the sink when nothing was fed for this long; None for a peer that need not send all the time.
     """
 
-    def __init__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> None:
         if rate_hz not in RATES_HZ:
             raise MediaError(f"rate must be one of {RATES_HZ} Hz, got {rate_hz}")
         self._rate_hz = rate_hz
@@ -62,6 +66,7 @@ class PcmPort:
         self._sent = 0
         self._sent_bytes = 0
         self._last_fed = time.monotonic()
+        self._silence = None if silence_s is None else SilenceWatch(silence_s)
         self.dropped_samples = 0
         """Inbound 16 kHz samples lost because the feeder did not wait for `ready`."""
         ticker.add(self._tick)
@@ -175,6 +180,13 @@ class PcmPort:
         self._sink.on_audio(self._take())
         if again and not self._closed:
             self._sink.on_audio(self._take())
+        if self._silence is None:
+            return
+        match self._silence.check(self._last_fed, time.monotonic()):
+            case "stalled", silence_s:
+                self._sink.on_stalled(silence_s)
+            case "resumed", silence_s:
+                self._sink.on_resumed(silence_s)
 
     def _take(self) -> Pcm:
         frame = np.zeros(HEARING_SAMPLES, np.int16)

@@ -25,6 +25,7 @@ from agent.media.codecs import make_decoder, make_encoder
 from agent.media.fec import FecPolicy
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
+from agent.media.liveness import SilenceWatch
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
@@ -59,7 +60,7 @@ class WebRtcPort:
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False
-        self._silent = False
+        self._silence = SilenceWatch(settings.rtp_silence_s)
         self._connected_at = 0.0
         self._first_tick: int | None = None
         self._next_report = 0
@@ -103,6 +104,7 @@ class WebRtcPort:
 
         Raises:
             NegotiationError: the offer cannot be answered; names the part.
+            CallRefused: no address or UDP port is free for it (media.interfaces, media.udp_port_min and _max).
         """
         offer = parse_offer(sdp)
         port = cls(offer, settings=settings, ticker=ticker, on_message=on_message)
@@ -166,7 +168,7 @@ class WebRtcPort:
 
     def stats(self) -> PortStats:
         """A snapshot."""
-        silence = self._silence_s(time.monotonic())
+        silence = time.monotonic() - self._last_packet_at() if self._connected else 0.0
         return PortStats(
             connected=self._connected,
             inbound=replace(self._receiver.counters),
@@ -264,7 +266,6 @@ class WebRtcPort:
         if elapsed >= self._next_report:
             self._report(now)
             self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
-            self._watch_silence(now)
         frame, digits = self._receiver.tick(now)
         sink = self._sink
         if sink is None:
@@ -272,6 +273,7 @@ class WebRtcPort:
         sink.on_audio(frame)
         for digit in digits:
             sink.on_dtmf(digit)
+        self._watch_silence(sink, now)
 
     def _put(self, packet: bytes) -> None:
         size = self._transport.send(packet)
@@ -286,18 +288,17 @@ class WebRtcPort:
                 del self._reports[next(iter(self._reports))]
         self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
 
-    def _silence_s(self, now: float) -> float:
-        if not self._connected:
-            return 0.0
-        return now - (self._receiver.last_packet_at or self._connected_at)
+    def _last_packet_at(self) -> float:
+        return max(self._receiver.last_packet_at or 0.0, self._connected_at)
 
-    def _watch_silence(self, now: float) -> None:
-        silent = self._silence_s(now) > self._settings.rtp_silence_s
-        if silent != self._silent:
-            self._silent = silent
-            logger.info(
-                "no RTP from the caller for %.1f s" if silent else "RTP is back after %.1f s", self._silence_s(now)
-            )
+    def _watch_silence(self, sink: MediaSink, now: float) -> None:
+        if self._offer.direction not in ("sendrecv", "recvonly"):
+            return  # the page has said that it sends nothing
+        match self._silence.check(self._last_packet_at(), now):
+            case "stalled", silence_s:
+                sink.on_stalled(silence_s)
+            case "resumed", silence_s:
+                sink.on_resumed(silence_s)
 
     def _begin_close(self) -> asyncio.Task[None]:
         if self._closing is None:

@@ -92,7 +92,9 @@ class Negotiator:
 class PcmDouble(PortDouble):
     """Records what it is fed; plays what the test gives to `play`."""
 
-    def __init__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> None:
         super().__init__(rate_hz)
         self.play = send
         self.fed = bytearray()

@@ -231,6 +231,14 @@ async def test_refusals_carry_retry_after_and_are_counted(door: Door) -> None:
     assert door.agent.metrics.value("voice_calls_total", channel="browser", outcome="refused") == 1
 
 
+async def test_without_a_free_udp_port_the_caller_is_told_to_wait(door: Door) -> None:
+    door.negotiator.error = CallRefused("all UDP ports from 40000 to 40009 are in use", retry_after_s=5)
+    response = await door.client.post("/v1/calls", json=OFFER, headers=door.auth())
+    assert "40000 to 40009" in (await problem(response, 503, "call_refused"))["detail"]
+    assert response.headers["Retry-After"] == "5"
+    assert door.agent.metrics.value("voice_calls_total", channel="browser", outcome="refused") == 1
+
+
 async def test_while_draining_or_not_ready_no_port_is_made(door: Door) -> None:
     door.agent.ready, door.agent.not_ready_reason = False, "loading models"
     response = await door.client.post("/v1/calls", json=OFFER, headers=door.auth())
