@@ -11,7 +11,7 @@ def test_settings_arrive_as_they_were(tmp_path, monkeypatch) -> None:  # type: i
     settings = Settings.model_validate(
         {
             "server": {"origins": ["https://shop.example"], "max_calls": 7},
-            "media": {"turn_password": "hunter2"},
+            "media": {"turn_username": "u", "turn_password": "hunter2"},
             "nlu": {"api_key": "sk-1", "kind": "http", "target": "http://127.0.0.1:9"},
             "clips": {"jingle": str(tmp_path / "a.wav")},
             "models": {"cache_dir": str(tmp_path)},
