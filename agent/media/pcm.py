@@ -15,6 +15,7 @@ from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.resample import StreamResampler
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["PcmPort"]
@@ -58,6 +59,7 @@ class PcmPort:
         self._sent = 0
         self._sent_bytes = 0
         self._last_fed = time.monotonic()
+        self.tap: MediaTap | None = None
         self.dropped_samples = 0
         """Inbound 16 kHz samples lost because the feeder did not wait for `ready`."""
         ticker.add(self._tick)
@@ -69,6 +71,10 @@ class PcmPort:
     @property
     def playout(self) -> Playout:
         return self._playout
+
+    @property
+    def stream_info(self) -> StreamInfo:
+        return StreamInfo("pcm", self._rate_hz)
 
     def attach(self, sink: MediaSink) -> None:
         """Start delivering: one frame a tick, silence when nothing came; two while more than 100 ms wait."""
@@ -95,6 +101,8 @@ class PcmPort:
         if self._closed or not data:
             return
         self._last_fed = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, self._last_fed)
         pcm = self._resampler.push(np.frombuffer(data, "<i2").astype(np.int16, copy=False))
         if len(pcm):
             self._pieces.append(pcm)
@@ -147,7 +155,7 @@ class PcmPort:
         self._queued = 0
         self._room.set()
 
-    def _tick(self, _tick: int) -> None:
+    def _tick(self, tick: int) -> None:
         frame = self._playout.read()
         if frame is not None:
             data = frame.astype("<i2", copy=False).tobytes()
@@ -159,10 +167,12 @@ class PcmPort:
                 self.peer_closed()
         if self._sink is None or self._closed:
             return
-        again = self._queued > CATCH_UP_SAMPLES
-        self._sink.on_audio(self._take())
-        if again and not self._closed:
-            self._sink.on_audio(self._take())
+        frames = [self._take() for _ in range(2 if self._queued > CATCH_UP_SAMPLES else 1)]
+        if self.tap is not None:
+            self.tap.on_tick(tick, time.monotonic(), frame, frames)
+        for heard in frames:
+            if not self._closed:
+                self._sink.on_audio(heard)
 
     def _take(self) -> Pcm:
         frame = np.zeros(HEARING_SAMPLES, np.int16)

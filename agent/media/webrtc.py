@@ -31,6 +31,7 @@ from agent.media.port import MediaSink
 from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
 from agent.media.sdp import Local, Offer, build_answer, parse_candidate, parse_offer
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["WebRtcPort"]
@@ -73,6 +74,7 @@ class WebRtcPort:
         self._reports: dict[int, float] = {}
         self._running: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self.tap: MediaTap | None = None
         self.answer_sdp = ""
         """The answer to give to the page; all candidates are in it."""
         self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
@@ -139,6 +141,10 @@ class WebRtcPort:
     def playout(self) -> Playout:
         return self._playout
 
+    @property
+    def stream_info(self) -> StreamInfo:
+        return StreamInfo("rtp", SPEAKING_HZ, self._offer.opus, self._offer.events)
+
     def attach(self, sink: MediaSink) -> None:
         """Deliver to `sink`: audio from the moment the connection is up, one frame a tick."""
         self._sink = sink
@@ -200,7 +206,10 @@ class WebRtcPort:
     # --- from the transport
 
     def on_rtp(self, data: bytes) -> None:
-        self._receiver.receive(data, time.monotonic())
+        now = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, now)
+        self._receiver.receive(data, now)
 
     def on_rtcp(self, data: bytes) -> None:
         now = time.monotonic()
@@ -245,14 +254,18 @@ class WebRtcPort:
         if self._first_tick is None:
             self._first_tick = tick
         elapsed = tick - self._first_tick
+        speech = None
         if self._offer.direction in ("sendrecv", "sendonly"):
-            for packet in self._sender.tick(self._playout.read(), elapsed):
+            speech = self._playout.read()
+            for packet in self._sender.tick(speech, elapsed):
                 self._put(packet)
         if elapsed >= self._next_report:
             self._report(now)
             self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
             self._watch_silence(now)
         frame, digits = self._receiver.tick(now)
+        if self.tap is not None:
+            self.tap.on_tick(tick, now, speech, (frame,))
         sink = self._sink
         if sink is None:
             return

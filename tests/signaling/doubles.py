@@ -196,7 +196,8 @@ class AgentDouble:
     def calls(self) -> dict[str, CallDouble]:
         return self.live
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> CallDouble:
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> CallDouble:
+        self.recorded = record
         if self.refuse is not None:
             raise self.refuse
         if self.draining:
