@@ -3,8 +3,9 @@
 Until `freeze` it is an ordinary loop, so that engines load as they always do. From then on a wait of ten seconds takes
 no time, and everything that is done between two moments of the clock is done at the first of them.
 
-Work outside the loop (a hook's HTTP request, its thread) is waited for with the clock standing still, unless the next
-timer would have rung in real time before it is done: then that timer rings, as it would in a call.
+What is replayed comes in by `script`. Work outside the loop (a hook's HTTP request, its thread) is waited for with the
+clock standing still, unless a timer of the call's own would have rung in real time before it is done: then the clock
+goes on up to that timer, as it would in a call.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class _Selector(selectors.BaseSelector):
         ready = self._real.select(0)
         if not ready and loop.waits_outside():
             ready = self._real.select(LOOK_S if timeout is None else timeout)
-        elif not ready and timeout is None:
+            if not ready and timeout is not None:
+                loop.give_up_for(timeout)
+        elif not ready and not loop.advance(timeout):
             ready = self._real.select(LOOK_S)
-        if not ready and timeout is not None:
-            loop.advance(timeout)
         return ready
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -67,6 +68,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.frozen = False
         self.outside: Callable[[], bool] = lambda: False
         self._at = 0.0
+        self._script: tuple[float, Callable[[], object]] | None = None
+        self._given_up_until = 0.0
         self._offset = 0.0
         self._executing = 0
         super().__init__(selector)
@@ -88,13 +91,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._offset = self._at - time.monotonic()
         self.frozen = False
 
-    def advance(self, seconds: float) -> None:
-        """Move the frozen clock."""
-        self._at += seconds
+    def script(self, at: float, callback: Callable[[], object]) -> None:
+        """Call it when the clock reaches `at`, once all before it is done. One may be set at a time."""
+        assert self._script is None
+        self._script = at, callback
+
+    def advance(self, timer_s: float | None) -> bool:
+        """Move the frozen clock to the script or to the next timer, whichever is first; False if there is neither."""
+        script = self._script
+        if script is not None and (timer_s is None or script[0] <= self._at + timer_s):
+            self._script = None
+            self._at = max(self._at, script[0])
+            self.call_soon(script[1])
+        elif timer_s is not None:
+            self._at += timer_s
+        return script is not None or timer_s is not None
+
+    def give_up_for(self, seconds: float) -> None:
+        """What is under way outside takes at least this long: let that much of the call go on without it."""
+        self._given_up_until = self._at + seconds
 
     def waits_outside(self) -> bool:
-        """Whether something is under way that the loop cannot hurry."""
-        return self._executing > 0 or self.outside()
+        """Whether something is under way that the loop cannot hurry, and still worth waiting for."""
+        return self._at >= self._given_up_until and (self._executing > 0 or self.outside())
 
     @property
     def has_channels(self) -> bool:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agent import models
@@ -155,7 +156,7 @@ class _Stage:
 
     async def _until(self, at: float) -> None:
         reached: asyncio.Future[None] = self._loop.create_future()
-        self._loop.call_at(at, reached.set_result, None)
+        self._loop.script(at, partial(reached.set_result, None))
         await reached
 
     def _feed(self, record: Record) -> None:
