@@ -181,6 +181,8 @@ class AgentDouble:
         self.live: dict[str, CallDouble] = {}
         self.started: list[CallDouble] = []
         self.refuse: Exception | None = None
+        self.recorded = False
+        """Whether the newest call asked for a recording."""
         self.began = asyncio.Event()
 
     @property
