@@ -193,7 +193,7 @@ class RecordingSettings(_Group):
     """asked: the calls whose client asks for it (`"record": true`, or `?record=1` on the WebSocket)."""
     folder: Path = Path("recordings")
     format: Literal["ogg", "wav"] = "ogg"
-    """ogg: Opus, about 15 MB an hour; wav: 230 MB an hour."""
+    """ogg: Opus, about 20 MB an hour; wav: 230 MB an hour."""
     max_hours: float = Field(4.0, gt=0, le=12)
     """A call's recording ends here; the call goes on."""
     min_free_mb: int = Field(500, ge=0)

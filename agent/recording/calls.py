@@ -24,7 +24,7 @@ from agent.media.port import MediaPort
 from agent.media.tap import StreamInfo, Tappable
 from agent.nlu.hook import Action, Session
 from agent.recording.announce import Announcing
-from agent.recording.files import Plan, check_room
+from agent.recording.files import Plan
 from agent.recording.recorder import CallRecorder
 from agent.recording.sealed import parse_key
 from agent.recording.timeline import FORMAT
@@ -128,7 +128,7 @@ class Recordings:
         asked: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> Call:
-        """A call on `port`, recorded if the mode and `asked` say so and the disk has room; it does not run yet.
+        """A call on `port`, recorded if the mode and `asked` say so; it does not run yet.
 
         Raises:
             ProtocolError: recording was asked for and is off here.
@@ -147,12 +147,8 @@ class Recordings:
             max_slots=int(self.settings.max_hours * 3_600_000 / FRAME_MS),
             on_error=lambda _reason: parts.metrics.error("recording", MediaError),
         )
-        try:
-            if not isinstance(port, Tappable):
-                raise MediaError("this kind of call cannot be recorded")
-            check_room(self.settings.folder, self.settings.min_free_mb * MB)
-        except (OSError, MediaError) as exc:
-            recorder.failed((exc.strerror or type(exc).__name__) if isinstance(exc, OSError) else str(exc))
+        if not isinstance(port, Tappable):
+            recorder.failed("this kind of call cannot be recorded")
             return Call(parts, port=port, session=session, observer=observer)
         plan = self._plan(session, port.stream_info, recorder.started)
         recorder.begin(Recording(self._writer, plan, recorder.failed))

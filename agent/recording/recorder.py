@@ -55,6 +55,8 @@ class CallRecorder:
         self._events = bytearray()
         self._clock = PacerClock()
         self._ended = False
+        self._over = False
+        """The call has told its end."""
 
     @property
     def started(self) -> float:
@@ -62,8 +64,9 @@ class CallRecorder:
         return self._started
 
     def begin(self, recording: Recording) -> None:
-        """Take everything from here on."""
+        """Take everything from here on, and let the files be opened now."""
         self._recording = recording
+        self._hand_over()
 
     # -- MediaTap
 
@@ -89,14 +92,17 @@ class CallRecorder:
 
     def observe(self, event: CallEvent) -> None:
         """Write an event down and pass it on."""
-        if not self._ended:
-            at_ms = (self._now() - self._started) * 1000
-            self._events += event_line(event, t_ms=self._clock.t_ms, at_ms=at_ms)
-            if isinstance(event, CallEnded):
-                self.close(event.reason)
-            else:
-                self._hand_over_if_due()
-        self._observer(event)
+        try:
+            if not self._ended:
+                at_ms = (self._now() - self._started) * 1000
+                self._events += event_line(event, t_ms=self._clock.t_ms, at_ms=at_ms)
+                if isinstance(event, CallEnded):
+                    self.close(event.reason)
+                else:
+                    self._hand_over_if_due()
+        finally:
+            self._over = self._over or isinstance(event, CallEnded)
+            self._observer(event)
 
     def command(self, do: str, **values: object) -> None:
         """Something the client asked for, which a replay must ask for again."""
@@ -116,7 +122,8 @@ class CallRecorder:
         self._slots.clear()
         log.warning("a recording was dropped: %s", reason, extra={"call_id": self.call_id})
         self._on_error(reason)
-        self._observer(CallFault("recording", f"the recording was dropped: {reason}"))
+        if not self._over:
+            self._observer(CallFault("recording", f"the recording was dropped: {reason}"))
 
     def _finish(self, reason: str) -> None:
         self._ended = True

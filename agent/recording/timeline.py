@@ -24,12 +24,18 @@ ENDED = "RecordingEnded"
 
 def line(values: Mapping[str, Any]) -> bytes:
     """One line."""
-    return json.dumps(values, ensure_ascii=False, default=str).encode() + b"\n"
+    # A lone surrogate, which a hook may write, becomes the escape that JSON has for it.
+    return json.dumps(values, ensure_ascii=False, default=_plain).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def event_line(event: CallEvent, *, t_ms: int, at_ms: float) -> bytes:
     """The line of one event."""
-    return line({"t_ms": t_ms, "at_ms": round(at_ms, 1), "event": type(event).__name__, **dataclasses.asdict(event)})
+    fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
+    return line({"t_ms": t_ms, "at_ms": round(at_ms, 1), "event": type(event).__name__, **fields})
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def read_timeline(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -85,7 +85,9 @@ class Recording:
         """Write one item; tells the loop when that fails."""
         try:
             if not self._broken and not self.failed:
-                self._files = self._files or RecordingFiles(self.plan)
+                if self._files is None:
+                    self._files = RecordingFiles(self.plan)
+                    self._writer._open.add(self)
                 if isinstance(item, Batch):
                     self._files.write(item)
             if isinstance(item, _End):
@@ -107,6 +109,7 @@ class Recording:
 
     def _finish(self, reason: str) -> None:
         files, self._files = self._files, None
+        self._writer._open.discard(self)
         if files is None:
             return
         try:
@@ -123,6 +126,8 @@ class RecordingWriter:
         # Not bounded itself: each recording bounds what it has here.
         self._items: queue.SimpleQueue[tuple[Recording, Batch | _End] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: set[Recording] = set()
+        """The thread's own: recordings with files that are not finished."""
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -153,3 +158,5 @@ class RecordingWriter:
         while (entry := self._items.get()) is not None:
             recording, item = entry
             recording._work(item)
+        for recording in list(self._open):
+            recording._finish("server stopped")

@@ -82,7 +82,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._at if self.frozen else time.monotonic() + self._offset
 
     def freeze(self, at: float) -> None:
-        """Stop the clock at `at`; timers that were set before are not to be relied on."""
+        """Stop the clock at `at`; timers that were set before then ring at once or late."""
         self.frozen = True
         self._at = at
 

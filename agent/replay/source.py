@@ -44,16 +44,20 @@ def load(path: Path, settings: RecordingSettings, *, partial: bool = False) -> R
     packets = _find(stem, PACKETS)
     if packets is None:
         raise ConfigError(f"{path}: expected a recorded call: there is no {stem.name}{PACKETS}")
+    reading = packets
+    events = None
     try:
         data, whole = _read(packets, settings)
         log = read_log(data)
         if not (whole and log.whole) and not partial:
             raise MediaError(f"cut short after {len(log.records)} whole records; --partial replays those")
-        path = _find(stem, EVENTS) or packets
-        events = None if path == packets else read_timeline(_read(path, settings)[0])[1]
+        timeline = _find(stem, EVENTS)
+        if timeline is not None:
+            reading = timeline
+            events = tuple(read_timeline(_read(timeline, settings)[0])[1])
     except MediaError as exc:
-        raise ConfigError(f"{packets if path == packets else path}: {exc}") from exc
-    return Recorded(log, None if events is None else tuple(events))
+        raise ConfigError(f"{reading}: {exc}") from exc
+    return Recorded(log, events)
 
 
 def export(path: Path, settings: RecordingSettings, folder: Path) -> list[Path]:

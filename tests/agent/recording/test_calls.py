@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,9 @@ def test_a_full_disk_leaves_the_call_as_it_is_and_tells(tmp_path: Path, monkeypa
     async def work(loop: VirtualLoop) -> list[Any]:
         async with Recordings(settings(tmp_path, min_free_mb=1 << 40)) as recordings:
             line = Line(loop, recordings, await parts(Hook(), "what are your hours"))
+            # The writer's thread has its own time: let it look at the disk.
+            while not any(isinstance(event, CallFault) for event in line.events):
+                await asyncio.to_thread(time.sleep, 0.01)
             await line.quiet(2.0)
             await line.hear(voice(1.5, 24_000))
             await line.quiet(4.0)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 
 from agent.errors import MediaError
-from agent.events import ReplyFinished, UserTranscript
+from agent.events import ClientData, ReplyFinished, UserTranscript
 from agent.recording.clock import PacerClock
 from agent.recording.timeline import event_line, line, read_timeline
 
@@ -23,6 +25,13 @@ def test_events_are_read_back_with_their_place() -> None:
         "final": True,
     }
     assert rows[1]["heard"] == "Hi."
+
+
+def test_what_a_hook_sends_is_written_whatever_it_is() -> None:
+    data = ClientData(MappingProxyType({"a": MappingProxyType({"b": {1, 2}}), "c": "lone \ud800 surrogate"}))
+    rows = read_timeline(HEAD + event_line(data, t_ms=0, at_ms=0))[1]
+    assert rows[0]["data"]["a"] == {"b": "{1, 2}"}
+    assert rows[0]["data"]["c"] == "lone \ud800 surrogate"
 
 
 def test_a_last_line_that_was_cut_off_is_left_out() -> None:
