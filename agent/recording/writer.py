@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 from agent.errors import MediaError
-from agent.media.priority import yield_to_media
 from agent.recording.files import Batch, Plan, RecordingFiles
 
 __all__ = ["MAX_PENDING_BYTES", "Recording", "RecordingWriter"]
@@ -154,7 +153,7 @@ class RecordingWriter:
             log.debug("the event loop ended before the recording's thread")
 
     def _run(self) -> None:
-        yield_to_media()
+        # An ordinary thread: media and engines go before it (agent/media/priority.py).
         while (entry := self._items.get()) is not None:
             recording, item = entry
             recording._work(item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
@@ -48,12 +48,19 @@ class Difference:
 def tell(rows: Iterable[Row]) -> list[Entry]:
     """The contributions in a timeline's rows, in order."""
     entries: list[Entry] = []
+    turns: dict[str, int] = {}
     began: dict[str, int] = {}
     response: dict[str, float | None] = {}
     for row in rows:
         t_ms = int(row.get("t_ms", 0))
         match row.get("event"):
             case "UserTranscript" if row.get("final"):
+                # A turn that goes on is told again as a whole: the last word counts, at its first place.
+                ident = str(row.get("item_id"))
+                if ident in turns:
+                    entries[turns[ident]] = replace(entries[turns[ident]], text=str(row.get("text", "")))
+                    continue
+                turns[ident] = len(entries)
                 entries.append(Entry(t_ms, "caller", str(row.get("text", ""))))
             case "PlayoutStarted":
                 began[str(row.get("response_id"))] = t_ms

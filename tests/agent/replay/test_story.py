@@ -53,3 +53,11 @@ def test_differences_name_what_changed_is_missing_was_added_or_took_another_time
     assert [d.what for d in differences([a, reply], [c, reply])] == ["changed"]
     assert [(d.what, d.recorded) for d in differences([a, b, reply], [a, reply])] == [("missing", b)]
     assert [(d.what, d.replayed) for d in differences([a, reply], [a, reply, c])] == [("added", c)]
+
+
+def test_a_turn_that_goes_on_is_one_contribution() -> None:
+    rows = [
+        {"t_ms": t_ms, "event": "UserTranscript", "item_id": item, "text": text, "final": True}
+        for t_ms, item, text in ((10, "a", "my name"), (20, "a", "my name is Ann"), (30, "b", "hello"))
+    ]
+    assert tell(rows) == [Entry(10, "caller", "my name is Ann"), Entry(30, "caller", "hello")]
