@@ -18,6 +18,7 @@ from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
 from agent.media.port import MediaPort
+from agent.media.priority import favour_engine_thread
 from agent.media.ticker import Ticker
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Session
@@ -53,19 +54,23 @@ class Agent:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings) -> AsyncIterator[Agent]:
+    async def open(cls, settings: Settings, *, metrics: Metrics | None = None) -> AsyncIterator[Agent]:
         """Load engines and make the phrases; ends every call on the way out.
+
+        Args:
+            metrics: where calls are counted; its own by default, with nothing of the process beside them.
 
         Raises ConfigError and EnvironmentFault, each with what to do.
         """
         async with AsyncExitStack() as stack:
-            metrics = Metrics()
+            metrics = metrics if metrics is not None else Metrics()
             # Before the engines: a folder that cannot be written is told at once.
             recordings = await stack.enter_async_context(Recordings(settings.recording))
             # One pool for both engines: its priorities (a final before a clause before a partial) hold across them.
             threads = settings.asr.threads or os.cpu_count() or 1
-            pool = await stack.enter_async_context(WorkerPool(threads, name="engine"))
-            vad = VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE)
+            prepare = favour_engine_thread if settings.media.priority == "auto" else None
+            pool = await stack.enter_async_context(WorkerPool(threads, name="engine", prepare=prepare))
+            vad = VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE, prepare=prepare)
             parts = await open_parts(stack, settings, metrics, pool=pool, vad=vad)
             ticker = await stack.enter_async_context(Ticker(on_lag=metrics.ticker_lag))
             agent = cls(settings, parts, ticker, metrics, recordings)
@@ -96,7 +101,8 @@ class Agent:
     def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> Call:
         """Begin a call on `port`; it runs in a task the agent owns. `record`: the client asks for a recording.
 
-        Raises CallRefused, and ProtocolError when recording is asked for and off.
+        Raises CallRefused, and ProtocolError for a language that the recogniser does not know, or when recording is
+        asked for and off.
         """
         if self.not_ready_reason:
             raise CallRefused(self.not_ready_reason, retry_after_s=RETRY_AFTER_S)
@@ -113,12 +119,6 @@ class Agent:
             self.metrics.error("call", exc)
         finally:
             del self._calls[call.id], self._tasks[call.id]
-
-    async def drain(self, seconds: float) -> None:
-        """Take no new calls; wait until live ones have ended, at most `seconds`."""
-        self.draining = True
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def end_calls(self, reason: str) -> None:
         """Hang every call up and wait until all of them is gone."""

@@ -18,8 +18,10 @@ class StreamInfo:
     transport: Literal["rtp", "pcm"]
     rate_hz: int
     """Rate at which the playout is read; for PCM also that of the caller's audio."""
-    opus: int = 0
-    """Payload type of Opus (RTP)."""
+    encoding: str = ""
+    """As a=rtpmap has it, `opus/48000/2` (RTP)."""
+    payload_type: int = 0
+    """Its number (RTP)."""
     events: Mapping[int, int] = field(default_factory=dict)
     """Payload type to clock of each telephone-event (RTP)."""
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from agent.config import MediaSettings
 from agent.errors import MediaError, ProtocolError
-from agent.media.frames import SPEAKING_HZ
+from agent.media.codec import Codec, codec_named
+from agent.media.codecs import make_decoder
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
-from agent.media.opus import OPUS_CLOCK_HZ
 from agent.media.pcm import RATES_HZ, PcmPort
 from agent.media.playout import Playout
 from agent.media.port import MediaPort, MediaSink
@@ -36,41 +36,43 @@ class Replayed(MediaPort, Protocol):
 def open_port(head: Mapping[str, Any], settings: MediaSettings) -> Replayed:
     """A port for the stream that the head of a packet log describes. Raises MediaError."""
     try:
-        rate_hz, opus = int(head["rate_hz"]), int(head["opus"])
+        rate_hz, payload_type = int(head["rate_hz"]), int(head["payload_type"])
         events = {int(number): int(clock) for number, clock in dict(head["events"]).items()}
-        transport = head["transport"]
+        transport, encoding = head["transport"], str(head["encoding"])
     except (KeyError, TypeError, ValueError) as exc:
         raise MediaError(f"packet log: its head does not describe the stream: {exc}") from exc
     if transport == "pcm" and rate_hz in RATES_HZ:
         return _PcmReplay(rate_hz)
-    if transport == "rtp" and rate_hz == SPEAKING_HZ:
-        return _RtpReplay(opus, events, settings)
-    raise MediaError(f"packet log: a stream of {transport} at {rate_hz} Hz cannot be replayed")
+    codec = codec_named(encoding)
+    if transport == "rtp" and codec is not None:
+        return _RtpReplay(codec, payload_type, events, settings)
+    raise MediaError(f"packet log: a stream of {transport} {encoding} at {rate_hz} Hz cannot be replayed")
 
 
 class _RtpReplay:
     """What WebRtcPort does with a caller's packets, without a network."""
 
-    def __init__(self, opus: int, events: Mapping[int, int], settings: MediaSettings) -> None:
+    def __init__(self, codec: Codec, payload_type: int, events: Mapping[int, int], settings: MediaSettings) -> None:
         self.tap: MediaTap | None = None
-        self._playout = Playout(SPEAKING_HZ)
+        self._playout = Playout(codec.sample_rate_hz)
         self._sink: MediaSink | None = None
         self._digits = ""
         self._closed = False
         self._receiver = AudioReceiver(
-            opus,
+            payload_type,
             events,
             JitterBuffer(
-                clock_hz=OPUS_CLOCK_HZ,
+                clock_hz=codec.clock_hz,
                 min_ms=settings.jitter_min_ms,
                 start_ms=settings.jitter_start_ms,
                 max_ms=settings.jitter_max_ms,
             ),
+            make_decoder(codec),
         )
 
     @property
     def sample_rate_hz(self) -> int:
-        return SPEAKING_HZ
+        return self._playout.sample_rate_hz
 
     @property
     def playout(self) -> Playout:

@@ -42,8 +42,8 @@ async def test_a_webrtc_port_shows_packets_and_both_sides_of_every_tick(
     port.playout.write(spoken)
     await sink.until(lambda: len(sink.frames) >= 60)
     info = port.stream_info
-    assert (info.transport, info.rate_hz) == ("rtp", 24_000)
-    assert {parse_rtp(data).payload_type for _, data in tap.packets} <= {info.opus, *info.events}
+    assert (info.transport, info.rate_hz, info.encoding) == ("rtp", 24_000, "opus/48000/2")
+    assert {parse_rtp(data).payload_type for _, data in tap.packets} <= {info.payload_type, *info.events}
     assert len(tap.packets) > 30
     heard = [frame for _, _, _, caller in tap.ticks for frame in caller]
     assert np.array_equal(np.concatenate(heard[-20:]), np.concatenate(sink.frames[-20:]))

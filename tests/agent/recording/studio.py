@@ -29,7 +29,7 @@ from agent.testing import ScriptedRecognizer, ScriptedSynthesizer, ScriptedVad
 from agent.tts.protocol import Style, Voice
 
 T = TypeVar("T")
-STREAM = {"transport": "pcm", "rate_hz": 24_000, "opus": 0, "events": {}}
+STREAM = {"transport": "pcm", "rate_hz": 24_000, "encoding": "", "payload_type": 0, "events": {}}
 RATIO = 3
 """Opus files are decoded at 48 kHz, recordings are at 16 kHz."""
 

@@ -59,7 +59,9 @@ def onset(side: Pcm, near: int, per_slot: int) -> int:
 
 @pytest.mark.parametrize(("fmt", "rate_hz"), [("wav", 24_000), ("ogg", 24_000), ("wav", 8_000), ("ogg", 48_000)])
 def test_marks_on_both_sides_lie_at_the_same_sample_after_ten_minutes(tmp_path: Path, fmt: str, rate_hz: int) -> None:
-    port = open_port({"transport": "pcm", "rate_hz": rate_hz, "opus": 0, "events": {}}, MediaSettings())
+    port = open_port(
+        {"transport": "pcm", "rate_hz": rate_hz, "encoding": "", "payload_type": 0, "events": {}}, MediaSettings()
+    )
     one = recorder(tmp_path, fmt, rate_hz)
     port.tap = one
     port.attach(_Deaf())
@@ -114,7 +116,10 @@ class _Deaf:
 
 
 def test_lost_and_reordered_packets_leave_both_sides_aligned(tmp_path: Path) -> None:
-    port = open_port({"transport": "rtp", "rate_hz": 24_000, "opus": 111, "events": {}}, MediaSettings())
+    port = open_port(
+        {"transport": "rtp", "rate_hz": 24_000, "encoding": "opus/48000/2", "payload_type": 111, "events": {}},
+        MediaSettings(),
+    )
     one = recorder(tmp_path, "wav", 24_000)
     heard: list[Pcm] = []
 

@@ -13,8 +13,9 @@ import pytest
 
 from agent.config import MediaSettings, RecordingSettings, Settings
 from agent.errors import MediaError
+from agent.media.codec import G722, OPUS, PCMU, Codec
+from agent.media.codecs import make_encoder
 from agent.media.frames import Pcm
-from agent.media.opus import Encoder
 from agent.media.rtp import build_rtp
 from agent.media.tap import MediaTap
 from agent.nlu.hook import Nlu, Turn
@@ -168,20 +169,30 @@ def test_the_announcement_is_part_of_the_replay(tmp_path: Path, monkeypatch: pyt
     assert differences(tell(call.events or ()), replayed) == []
 
 
-def test_a_bad_network_is_heard_again_to_the_bit(tmp_path: Path) -> None:
-    stream = {"transport": "rtp", "rate_hz": 24_000, "opus": 111, "events": {"126": 48_000}}
+@pytest.mark.parametrize("codec", [OPUS, PCMU, G722], ids=lambda codec: codec.name)
+def test_a_bad_network_is_heard_again_to_the_bit(tmp_path: Path, codec: Codec) -> None:
+    rate_hz, size = codec.sample_rate_hz, codec.sample_rate_hz // 50
+    stream = {
+        "transport": "rtp",
+        "rate_hz": rate_hz,
+        "encoding": codec.encoding,
+        "payload_type": 111,
+        "events": {"126": codec.clock_hz},
+    }
     port = open_port(stream, MediaSettings())
-    one: CallRecorder = recorder(tmp_path, "wav", 24_000, ends_at=5_021.0)
+    one: CallRecorder = recorder(tmp_path, "wav", rate_hz, ends_at=5_021.0)
     port.tap = one
-    encoder = Encoder(24_000)
+    encoder = make_encoder(codec, MediaSettings())
     rng = np.random.default_rng(3)
-    speech = voice(20.0, 24_000)
+    speech = voice(20.0, rate_hz)
     pending: list[tuple[float, bytes]] = []
     base = last = 5_000.0
     for tick in range(1_000):
-        payload = encoder.encode(speech[tick * 480 : (tick + 1) * 480])
+        payload = encoder.encode(speech[tick * size : (tick + 1) * size])
         if rng.random() > 0.08:
-            packet = build_rtp(111, False, (65_500 + tick) & 0xFFFF, (tick * 960) & 0xFFFFFFFF, 9, payload)
+            packet = build_rtp(
+                111, False, (65_500 + tick) & 0xFFFF, (tick * codec.clock_hz // 50) & 0xFFFFFFFF, 9, payload
+            )
             pending.append((base + tick / 50 + float(rng.exponential(0.02)), packet))
         at = base + tick / 50 + 0.02 + float(rng.random() * 0.003)
         for when, packet in sorted(pending):
@@ -212,9 +223,9 @@ def test_a_bad_network_is_heard_again_to_the_bit(tmp_path: Path) -> None:
     "head",
     [
         {},
-        {"transport": "pcm", "rate_hz": 11, "opus": 0, "events": {}},
-        {"transport": "smoke", "rate_hz": 24_000, "opus": 0, "events": {}},
-        {"transport": "rtp", "rate_hz": "x", "opus": 0, "events": {}},
+        {"transport": "pcm", "rate_hz": 11, "encoding": "", "payload_type": 0, "events": {}},
+        {"transport": "smoke", "rate_hz": 24_000, "encoding": "", "payload_type": 0, "events": {}},
+        {"transport": "rtp", "rate_hz": "x", "encoding": "", "payload_type": 0, "events": {}},
     ],
 )
 def test_a_stream_that_is_not_known_is_told(head: dict[str, Any]) -> None:
@@ -224,7 +235,12 @@ def test_a_stream_that_is_not_known_is_told(head: dict[str, Any]) -> None:
 
 def test_a_log_without_anything_is_told() -> None:
     with pytest.raises(MediaError, match="nothing came in"):
-        again(PacketLog({"transport": "pcm", "rate_hz": 24_000, "opus": 0, "events": {}}, (), True), hook())
+        again(
+            PacketLog(
+                {"transport": "pcm", "rate_hz": 24_000, "encoding": "", "payload_type": 0, "events": {}}, (), True
+            ),
+            hook(),
+        )
 
 
 def test_real_engines_hear_and_answer_the_same_twice() -> None:
@@ -234,7 +250,7 @@ def test_real_engines_hear_and_answer_the_same_twice() -> None:
         at = 100.0 + (number + 1) / 50
         records.append(Record(Kind.PACKET, at, speech[number * 320 : (number + 1) * 320].astype("<i2").tobytes()))
         records.append(Record(Kind.TICK, at, number.to_bytes(8, "big")))
-    head = {"transport": "pcm", "rate_hz": 16_000, "opus": 0, "events": {}, "clock": 100.0}
+    head = {"transport": "pcm", "rate_hz": 16_000, "encoding": "", "payload_type": 0, "events": {}, "clock": 100.0}
     log = PacketLog(head, tuple(records), False)
     tree = Settings(nlu={"kind": "echo"}, conversation={"greet": False})  # type: ignore[arg-type]
     first, second = (tell(replay(log, tree)) for _ in range(2))
