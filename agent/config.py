@@ -35,6 +35,7 @@ __all__ = [
     "ModelSettings",
     "NluSettings",
     "PhraseSettings",
+    "RecordingSettings",
     "ServerSettings",
     "Settings",
     "TtsSettings",
@@ -244,6 +245,24 @@ class NluSettings(_Group):
     """Longest wait for the remote end's next piece."""
 
 
+class RecordingSettings(_Group):
+    """Which calls are recorded, and where to. What is written is in docs/recording.md."""
+
+    mode: Literal["off", "asked", "always"] = "off"
+    """asked: the calls whose client asks for it (`"record": true`, or `?record=1` on the WebSocket)."""
+    folder: Path = Path("recordings")
+    format: Literal["ogg", "wav"] = "ogg"
+    """ogg: Opus, about 20 MB an hour; wav: 230 MB an hour."""
+    max_hours: float = Field(4.0, gt=0, le=12)
+    """A call's recording ends here; the call goes on."""
+    min_free_mb: int = Field(500, ge=0)
+    """Nothing is recorded while the disk has less room than this."""
+    announcement: str = Field("", max_length=1000)
+    """Spoken before the greeting of a call that is recorded, until it was heard in full; empty says nothing."""
+    key: SecretStr | None = None
+    """32 bytes in base64, `REJOINDER_RECORDING__KEY`: recordings are encrypted with it (AES-256-GCM)."""
+
+
 class Settings(BaseSettings):
     """The whole tree."""
 
@@ -261,6 +280,7 @@ class Settings(BaseSettings):
     tts: TtsSettings = Field(default_factory=TtsSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     nlu: NluSettings = Field(default_factory=NluSettings)
+    recording: RecordingSettings = Field(default_factory=RecordingSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
@@ -317,6 +337,7 @@ SECRETS = (
     ("auth", "secret"),
     ("media", "turn_password"),
     ("nlu", "api_key"),
+    ("recording", "key"),
 )
 
 

@@ -196,7 +196,7 @@ class MediaResumed:
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
-    """Something failed and the call lives on. `part` is asr, nlu, tts or media."""
+    """Something failed and the call lives on. `part` is asr, nlu, tts, media or recording."""
 
     part: str
     message: str

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from agent.errors import CallRefused, NegotiationError, ProtocolError
 from agent.nlu.hook import Session
 from signaling.admission import CallRegistry, OwnedCall
-from signaling.fields import Caller, LanguageTag, json_object, validate
+from signaling.fields import Caller, LanguageTag, flag, json_object, validate
 from signaling.guards import bearer_token
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
@@ -51,6 +51,7 @@ class _Offer(BaseModel):
     channel: Literal["browser", "widget"] = "browser"
     caller: Caller | None = None
     language: LanguageTag | None = None
+    record: bool = False
 
 
 class _Candidate(BaseModel):
@@ -132,7 +133,7 @@ class WebRtcCalls:
         )
         try:
             realtime.bind_port(port.send_message)
-            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event)
+            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event, record=offer.record)
         except BaseException:
             self._close_later(port)
             raise
@@ -201,7 +202,7 @@ async def _read_offer(request: web.Request) -> _Offer:
     except UnicodeDecodeError as exc:
         raise ProtocolError("sdp: expected UTF-8", field="sdp") from exc
     query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language")}
-    return _checked(validate(_Offer, {"sdp": sdp, **query}))
+    return _checked(validate(_Offer, {"sdp": sdp, "record": flag(request.query.get("record"), "record"), **query}))
 
 
 async def read_body(request: web.Request) -> bytes:

@@ -112,8 +112,11 @@ class AgentLike(Protocol):
         """Live calls by id."""
         ...
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> CallLike:
-        """Start a conversation on `port`, which the call owns from here on; raises CallRefused."""
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> CallLike:
+        """Start a conversation on `port`, which the call owns from here on.
+
+        `record`: the client asks for a recording. Raises CallRefused, and ProtocolError when there is no recording.
+        """
         ...
 
 

@@ -19,6 +19,7 @@ from agent.nlu.hook import Session
 from agent.observe.logs import CallLogger, call_logger
 from signaling.admission import CallRegistry
 from signaling.calls import new_call_id
+from signaling.fields import flag
 from signaling.guards import bearer_token
 from signaling.limits import TokenBucket
 from signaling.outbox import BYTES_PER_SAMPLE, Outbox
@@ -114,6 +115,7 @@ class StreamDoor:
     async def _serve(self, request: web.Request, ws: web.WebSocketResponse) -> None:
         claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
         rate_hz = _rate(request)
+        record = flag(request.query.get("record"), "record")
         with self._registry.starting(claims, "websocket"):
             stream = _Stream(ws, rate_hz)
             port = self._make_port(
@@ -126,7 +128,7 @@ class StreamDoor:
                 id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
             )
             try:
-                call = self._agent.start_call(port=port, session=session, observer=stream.on_event)
+                call = self._agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
             except BaseException:
                 await port.close()
                 raise

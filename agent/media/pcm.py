@@ -18,6 +18,7 @@ from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.resample import StreamResampler
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["PcmPort"]
@@ -67,6 +68,7 @@ class PcmPort:
         self._sent_bytes = 0
         self._last_fed = time.monotonic()
         self._silence = None if silence_s is None else SilenceWatch(silence_s)
+        self.tap: MediaTap | None = None
         self.dropped_samples = 0
         """Inbound 16 kHz samples lost because the feeder did not wait for `ready`."""
         ticker.add(self._tick)
@@ -78,6 +80,10 @@ class PcmPort:
     @property
     def playout(self) -> Playout:
         return self._playout
+
+    @property
+    def stream_info(self) -> StreamInfo:
+        return StreamInfo("pcm", self._rate_hz)
 
     def attach(self, sink: MediaSink) -> None:
         """Start delivering: one frame a tick, silence when nothing came; two while more than 100 ms wait."""
@@ -104,6 +110,8 @@ class PcmPort:
         if self._closed or not data:
             return
         self._last_fed = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, self._last_fed)
         pcm = self._resampler.push(np.frombuffer(data, "<i2").astype(np.int16, copy=False))
         if len(pcm):
             self._pieces.append(pcm)
@@ -156,15 +164,15 @@ class PcmPort:
         self._queued = 0
         self._room.set()
 
-    def _tick(self, _tick: int) -> None:
+    def _tick(self, tick: int) -> None:
         try:
-            self._exchange()
+            self._exchange(tick)
         except Exception:
             # A call without ticks never ends by itself.
             logger.exception("a PCM port failed")
             self.peer_closed("internal error")
 
-    def _exchange(self) -> None:
+    def _exchange(self, tick: int) -> None:
         frame = self._playout.read()
         if frame is not None:
             data = frame.astype("<i2", copy=False).tobytes()
@@ -176,11 +184,13 @@ class PcmPort:
                 self.peer_closed()
         if self._sink is None or self._closed:
             return
-        again = self._queued > CATCH_UP_SAMPLES
-        self._sink.on_audio(self._take())
-        if again and not self._closed:
-            self._sink.on_audio(self._take())
-        if self._silence is None:
+        frames = [self._take() for _ in range(2 if self._queued > CATCH_UP_SAMPLES else 1)]
+        if self.tap is not None:
+            self.tap.on_tick(tick, time.monotonic(), frame, frames)
+        for heard in frames:
+            if not self._closed:
+                self._sink.on_audio(heard)
+        if self._silence is None or self._closed:
             return
         match self._silence.check(self._last_fed, time.monotonic()):
             case "stalled", silence_s:

@@ -32,6 +32,7 @@ from agent.media.port import MediaSink
 from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
 from agent.media.sdp import Local, Offer, build_answer, parse_candidate, parse_offer
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["WebRtcPort"]
@@ -72,6 +73,7 @@ class WebRtcPort:
         self._reports: dict[int, float] = {}
         self._running: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self.tap: MediaTap | None = None
         self.answer_sdp = ""
         """The answer to give to the page; all candidates are in it."""
         self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
@@ -135,6 +137,11 @@ class WebRtcPort:
     def playout(self) -> Playout:
         return self._playout
 
+    @property
+    def stream_info(self) -> StreamInfo:
+        offer = self._offer
+        return StreamInfo("rtp", self.sample_rate_hz, offer.codec.encoding, offer.payload_type, offer.events)
+
     def attach(self, sink: MediaSink) -> None:
         """Deliver to `sink`: audio from the moment the connection is up, one frame a tick."""
         self._sink = sink
@@ -196,7 +203,10 @@ class WebRtcPort:
     # --- from the transport
 
     def on_rtp(self, data: bytes) -> None:
-        self._receiver.receive(data, time.monotonic())
+        now = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, now)
+        self._receiver.receive(data, now)
 
     def on_rtcp(self, data: bytes) -> None:
         now = time.monotonic()
@@ -267,6 +277,8 @@ class WebRtcPort:
             self._report(now)
             self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
         frame, digits = self._receiver.tick(now)
+        if self.tap is not None:
+            self.tap.on_tick(tick, now, speech, (frame,))
         sink = self._sink
         if sink is None:
             return

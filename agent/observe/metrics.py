@@ -38,7 +38,9 @@ _OUTCOMES = frozenset(get_args(Outcome))
 _INTERRUPTIONS = frozenset(get_args(InterruptionKind))
 _FRAMES = frozenset(get_args(FrameKind))
 _CACHE = frozenset({"hit", "predicted", "miss"})
-_PARTS = frozenset({"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache"})
+_PARTS = frozenset(
+    {"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache", "recording"}
+)
 _VOICE_CLASSES = frozenset({"stock", "cloned", "fallback"})
 
 MAX_ERROR_TYPES = 64

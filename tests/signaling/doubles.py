@@ -183,6 +183,8 @@ class AgentDouble:
         self.live: dict[str, CallDouble] = {}
         self.started: list[CallDouble] = []
         self.refuse: Exception | None = None
+        self.recorded = False
+        """Whether the newest call asked for a recording."""
         self.began = asyncio.Event()
 
     @property
@@ -198,7 +200,8 @@ class AgentDouble:
     def calls(self) -> dict[str, CallDouble]:
         return self.live
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> CallDouble:
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> CallDouble:
+        self.recorded = record
         if self.refuse is not None:
             raise self.refuse
         if self.draining:
