@@ -12,6 +12,7 @@ RejoinderError
 ├── MediaError           audio or a media session is unusable
 │   └── NegotiationError an SDP offer cannot be answered; names the part
 ├── ProtocolError        a peer's message is wrong; names the field
+├── WorkerFailed         media processes end as soon as they are started
 └── CallRefused          no new call can be taken now; carries Retry-After
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "RejoinderError",
     "UnsupportedLanguage",
     "UnsupportedVoice",
+    "WorkerFailed",
 ]
 
 
@@ -103,6 +105,10 @@ class ProtocolError(RejoinderError):
         super().__init__(message)
         self.field = field
         self.code = code
+
+
+class WorkerFailed(RejoinderError):
+    """Media processes end again and again before they are ready; their log says why."""
 
 
 class CallRefused(RejoinderError):

@@ -21,6 +21,8 @@ from agent.events import (
     DtmfPressed,
     DtmfSent,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     OutputResumed,
@@ -114,6 +116,10 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.data", data=dict(data))]
             case TransferRequested(to):
                 return [self._message("rejoinder.transfer", to=to)]
+            case MediaStalled(silence_s):
+                return [self._message("rejoinder.media_stalled", silence_s=round(silence_s, 1))]
+            case MediaResumed(silence_s):
+                return [self._message("rejoinder.media_resumed", silence_s=round(silence_s, 1))]
             case CallFault(part, message):
                 return [self.error("server_error", f"{part}_failed", message)]
             case CallEnded(reason):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -20,6 +20,7 @@ from agent.observe.logs import CallLogger, call_logger
 from signaling.admission import CallRegistry
 from signaling.calls import new_call_id
 from signaling.departure import departure
+from signaling.fields import flag
 from signaling.guards import bearer_token
 from signaling.limits import TokenBucket
 from signaling.outbox import BYTES_PER_SAMPLE, Outbox
@@ -28,9 +29,9 @@ from signaling.problems import HttpFault
 from signaling.realtime import Message, encode
 from signaling.realtime_session import MESSAGE_BURST, MESSAGES_PER_S, perform
 from signaling.stream_messages import StreamTranslator, parse_stream_message, stream_error
-from signaling.tokens import TokenVerifier
+from signaling.tokens import Verifier
 
-__all__ = ["RATES_HZ", "StreamDoor"]
+__all__ = ["RATES_HZ", "StreamDoor", "expect_upgrade", "refuse_stream"]
 
 RATES_HZ = (8000, 16_000, 24_000, 48_000)
 
@@ -94,39 +95,28 @@ class StreamDoor:
         self,
         agent: AgentLike,
         *,
-        verifier: TokenVerifier,
+        verifier: Verifier,
         registry: CallRegistry,
         make_port: MakePcmPort,
         heartbeat_s: float = HEARTBEAT_S,
+        call_id: Callable[[web.Request], str] = new_call_id,
     ) -> None:
         self._agent = agent
         self._verifier = verifier
         self._registry = registry
         self._make_port = make_port
         self._heartbeat_s = heartbeat_s
+        self._call_id = call_id
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Upgrade, then one call until either side ends it."""
-        ws = _Socket(
-            timeout=CLOSE_TIMEOUT_S,
-            heartbeat=self._heartbeat_s,
-            max_msg_size=MAX_MESSAGE_BYTES,
-            writer_limit=SEND_BUFFER_BYTES // 4,
-            compress=False,
-        )
-        if not ws.can_prepare(request):
-            raise HttpFault(
-                426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"}
-            )
+        ws = expect_upgrade(request, heartbeat_s=self._heartbeat_s)
         await ws.prepare(request)
         _limit_buffers(request.transport)
         try:
             await self._serve(request, ws)
-        except CallRefused as error:
-            message = stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
-            await _refuse(ws, message)
-        except ProtocolError as error:
-            await _refuse(ws, stream_error(error.code, str(error), error.field))
+        except (CallRefused, ProtocolError) as error:
+            await _refuse(ws, _refusal(error))
         except Exception as error:
             # Not for the middleware: a socket that has been upgraded cannot be answered by a problem document.
             self._agent.metrics.error("signaling", error)
@@ -139,12 +129,20 @@ class StreamDoor:
     async def _serve(self, request: web.Request, ws: web.WebSocketResponse) -> None:
         claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
         rate_hz = _rate(request)
+        record = flag(request.query.get("record"), "record")
         with self._registry.starting(claims, "websocket"):
             stream = _Stream(ws, rate_hz)
-            port = self._make_port(rate_hz, ticker=self._agent.ticker, send=stream.send_audio)
-            session = Session(id=new_call_id(), channel="websocket", language=self._agent.settings.asr.language)
+            port = self._make_port(
+                rate_hz,
+                ticker=self._agent.ticker,
+                send=stream.send_audio,
+                silence_s=self._agent.settings.media.rtp_silence_s,
+            )
+            session = Session(
+                id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
+            )
             try:
-                call = self._agent.start_call(port=port, session=session, observer=stream.on_event)
+                call = self._agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
             except BaseException:
                 await port.close()
                 raise
@@ -153,6 +151,38 @@ class StreamDoor:
             await stream.run(call, port, request.transport)
         finally:
             self._registry.forget(call.id)
+
+
+def expect_upgrade(request: web.Request, *, heartbeat_s: float = HEARTBEAT_S) -> web.WebSocketResponse:
+    """The response that will upgrade this request. Raises HttpFault (426) when it asks for no WebSocket."""
+    ws = _Socket(
+        timeout=CLOSE_TIMEOUT_S,
+        heartbeat=heartbeat_s,
+        max_msg_size=MAX_MESSAGE_BYTES,
+        writer_limit=SEND_BUFFER_BYTES // 4,
+        compress=False,
+    )
+    if not ws.can_prepare(request):
+        raise HttpFault(426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"})
+    return ws
+
+
+async def refuse_stream(
+    request: web.Request, ws: web.WebSocketResponse, error: CallRefused | ProtocolError
+) -> web.StreamResponse:
+    """Upgrade only to say why there is no call: a browser shows its page no HTTP status of a failed upgrade."""
+    await ws.prepare(request)
+    try:
+        await _refuse(ws, _refusal(error))
+    finally:
+        await _shut(request, ws)
+    return ws
+
+
+def _refusal(error: CallRefused | ProtocolError) -> Message:
+    if isinstance(error, CallRefused):
+        return stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
+    return stream_error(error.code, str(error), error.field)
 
 
 def _rate(request: web.Request) -> int:

@@ -36,8 +36,10 @@ class Door:
         self.pcm_ports: list[PcmDouble] = []
         self.client: TestClient[Any, Any]
 
-    def make_pcm_port(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> PcmDouble:
-        port = PcmDouble(rate_hz, ticker=ticker, send=send)
+    def make_pcm_port(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> PcmDouble:
+        port = PcmDouble(rate_hz, ticker=ticker, send=send, silence_s=silence_s)
         self.pcm_ports.append(port)
         return port
 

@@ -435,3 +435,17 @@ async def test_a_foreign_page_gets_no_socket(door: Door) -> None:
     own = f"http://{door.client.host}:{door.client.port}"
     ws = await door.client.ws_connect("/v1/stream", params={"token": door.token()}, headers={"Origin": own})
     await ws.close()
+
+
+async def test_a_wish_for_a_recording_reaches_the_agent(door: Door) -> None:
+    ws = await live(door, record=1)
+    assert door.agent.recorded
+    await ws.close()
+
+
+async def test_a_wish_for_a_recording_that_cannot_be_met_closes_with_a_reason(door: Door) -> None:
+    door.agent.refuse = ProtocolError("record: off here", field="record", code="recording_off")
+    messages, code = await until_closed(await connect(door, record=1))
+    assert (messages[-1]["code"], messages[-1]["field"], code) == ("recording_off", "record", 1008)
+    messages, code = await until_closed(await connect(door, record="perhaps"))
+    assert (messages[-1]["field"], code) == ("record", 1008)
