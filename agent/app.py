@@ -19,6 +19,7 @@ from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
 from agent.media.gathering import check_media
 from agent.media.port import MediaPort
+from agent.media.priority import favour_engine_thread
 from agent.media.ticker import Ticker
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Session
@@ -50,22 +51,27 @@ class Agent:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings) -> AsyncIterator[Agent]:
+    async def open(cls, settings: Settings, *, metrics: Metrics | None = None) -> AsyncIterator[Agent]:
         """Load engines and make the phrases; ends every call on the way out.
+
+        Args:
+            metrics: where calls are counted; its own by default, with nothing of the process beside them.
 
         Raises ConfigError and EnvironmentFault, each with what to do.
         """
         check_media(settings.media, settings.server.max_calls)
         async with AsyncExitStack() as stack:
-            metrics = Metrics()
+            metrics = metrics if metrics is not None else Metrics()
             nlu = create_nlu(settings.nlu)
             close = getattr(nlu, "close", None)
             if close is not None:
                 stack.push_async_callback(close)
             # One pool for both engines: its priorities (a final before a clause before a partial) hold across them.
             threads = settings.asr.threads or os.cpu_count() or 1
-            pool = await stack.enter_async_context(WorkerPool(threads, name="engine"))
-            vad = await stack.enter_async_context(VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE))
+            prepare = favour_engine_thread if settings.media.priority == "auto" else None
+            pool = await stack.enter_async_context(WorkerPool(threads, name="engine", prepare=prepare))
+            vad_file = models.require("silero-vad", settings.models) / MODEL_FILE
+            vad = await stack.enter_async_context(VadEngine(vad_file, prepare=prepare))
             recognizer = await create_recognizer(settings, pool)
             stack.push_async_callback(recognizer.close)
             synthesizer = await create_synthesizer(settings, pool)
@@ -110,7 +116,10 @@ class Agent:
         return MappingProxyType(self._calls)
 
     def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> Call:
-        """Begin a call on `port`; it runs in a task the agent owns. Raises CallRefused."""
+        """Begin a call on `port`; it runs in a task the agent owns.
+
+        Raises CallRefused, and ProtocolError for a language that the recogniser does not know.
+        """
         if self.not_ready_reason:
             raise CallRefused(self.not_ready_reason, retry_after_s=RETRY_AFTER_S)
         call = Call(self._parts, port=port, session=session, observer=observer)
@@ -126,12 +135,6 @@ class Agent:
             self.metrics.error("call", exc)
         finally:
             del self._calls[call.id], self._tasks[call.id]
-
-    async def drain(self, seconds: float) -> None:
-        """Take no new calls; wait until live ones have ended, at most `seconds`."""
-        self.draining = True
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def end_calls(self, reason: str) -> None:
         """Hang every call up and wait until all of them is gone."""

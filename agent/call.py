@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
-from agent.asr.protocol import Hypothesis, Recognizer
+from agent.asr.protocol import Recognizer
 from agent.config import Settings
-from agent.conversation import machine as turns
+from agent.conversation import protocol as turns
 from agent.conversation.history import History
+from agent.conversation.machine import TurnMachine
 from agent.ear import Ear
-from agent.errors import EngineError, MediaError, ProtocolError, UnsupportedLanguage
+from agent.errors import EngineError, HookError, MediaError, ProtocolError
 from agent.events import (
     AgentText,
     CallEnded,
@@ -27,6 +28,8 @@ from agent.events import (
     MediaStalled,
     Observer,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     PlayoutStopped,
     ReplyFinished,
@@ -37,9 +40,11 @@ from agent.events import (
     TransferRequested,
     UserTranscript,
 )
+from agent.language import primary_language
 from agent.listening.endpoint import SilenceEndpoint
 from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
+from agent.media.dtmf import DIGITS
 from agent.media.frames import Pcm
 from agent.media.port import MediaPort
 from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
@@ -54,11 +59,14 @@ __all__ = ["Call", "CallParts"]
 
 log = logging.getLogger(__name__)
 
-CLOSE_DEADLINE_S = 5.0
-"""A call's tasks and port are given this long to end."""
+TASKS_DEADLINE_S = 3.0
+"""A call's tasks are given this long to end: a hook's clean-up and a voice engine's goodbye have a second each."""
+
+PORT_DEADLINE_S = 2.5
+"""The port is given this long to close; it promises 2 s."""
 
 MAX_FRAME_FAULTS = 50
-"""A call whose frames fail this often (one second) is beyond help and is ended."""
+"""A call of which this many frames in a row (one second) fail is beyond help and is ended."""
 
 FINAL_DEADLINE_S = 8.0
 """The turn machine gives a final up before this; the limit only makes sure that no task stays."""
@@ -107,6 +115,8 @@ class _Speaking:
     task: asyncio.Task[None] | None = None
     audible_at: float | None = None
     final_ms: float | None = None
+    user_item_id: str = ""
+    """The caller's item it answers."""
     timings_sent: bool = False
 
 
@@ -119,6 +129,8 @@ class Call:
         session: who is calling.
         observer: told everything that happens.
         now: monotonic clock in seconds.
+
+    Raises ProtocolError if the recogniser does not know the session's language: the caller would talk to the deaf.
     """
 
     def __init__(
@@ -131,10 +143,11 @@ class Call:
         now: Callable[[], float] | None = None,
     ) -> None:
         self.parts = parts
+        self._check_heard(session.language, "language")
         self.port = port
         self.session = session
         self.id = session.id
-        self._voice = Voice(parts.settings.tts.voice, parts.settings.tts.language)
+        self._voice = Voice(parts.settings.tts.voice, self._spoken(session.language))
         self._style = Style(parts.settings.tts.rate)
         self.history = History()
         self.end_reason: str | None = None
@@ -142,7 +155,7 @@ class Call:
         self._now = now or asyncio.get_running_loop().time
         self._ear = Ear(parts.recognizer, session.language)
         self._listener = Listener(parts.settings.listening, parts.vad, self._on_heard)
-        self._machine = turns.TurnMachine(
+        self._machine = TurnMachine(
             parts.settings.conversation,
             parts.settings.listening,
             SilenceEndpoint(parts.settings.listening.endpoint_silence_ms),
@@ -155,7 +168,6 @@ class Call:
         self._floor = self._machine.floor
         self._item_id = ""
         self._shown = ""
-        self._final_asked_at: float | None = None
         self._final_ms: float | None = None
         self._frame_faults = 0
 
@@ -189,10 +201,13 @@ class Call:
         finally:
             self.end_reason = self.end_reason or "server stopped"
             self._machine.end()
-            await self._close()
-            self.parts.metrics.call_ended(channel, OUTCOMES.get(self.end_reason, "completed"))
-            log.info("call ended", extra={"call_id": self.id, "reason": self.end_reason})
-            self._closed.set()
+            try:
+                await self._close()
+            finally:
+                # Also when a part fails to close, or the close is cancelled: somebody waits for the end.
+                self.parts.metrics.call_ended(channel, OUTCOMES.get(self.end_reason, "completed"))
+                log.info("call ended", extra={"call_id": self.id, "reason": self.end_reason})
+                self._closed.set()
 
     async def wait_ended(self) -> str:
         """Wait until everything of the call is gone; returns the reason."""
@@ -218,16 +233,27 @@ class Call:
         for task in self._tasks:
             task.cancel()
         try:
-            async with asyncio.timeout(CLOSE_DEADLINE_S):
-                await asyncio.gather(*self._tasks, return_exceptions=True)
-                assert self.end_reason is not None
-                # While the port still carries messages: this is the last one the client gets.
-                self._emit(CallEnded(self.end_reason))
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=TASKS_DEADLINE_S)
+            if self._tasks:
+                log.error("tasks did not end in time", extra={"call_id": self.id, "tasks": len(self._tasks)})
+        finally:
+            assert self.end_reason is not None
+            # While the port still carries messages: this is the last one the client gets.
+            self._emit(CallEnded(self.end_reason))
+            await self._close_port()
+
+    async def _close_port(self) -> None:
+        try:
+            async with asyncio.timeout(PORT_DEADLINE_S):
                 await self.port.close()
         except TimeoutError:
-            log.error("call did not close in time", extra={"call_id": self.id, "tasks": len(self._tasks)})
+            log.error("the port did not close in time", extra={"call_id": self.id})
         except MediaError as exc:
             log.warning("port did not close well: %s", exc, extra={"call_id": self.id})
+        except Exception as exc:
+            log.exception("the port failed to close", extra={"call_id": self.id})
+            self.parts.metrics.error("media", exc)
 
     def _count_frames(self) -> None:
         stats = self.port.stats()
@@ -267,7 +293,7 @@ class Call:
 
     def press(self, digit: str) -> None:
         """A key press: 0-9 * # A-D. Raises ProtocolError."""
-        if len(digit) != 1 or digit.upper() not in "0123456789*#ABCD":
+        if len(digit) != 1 or digit.upper() not in DIGITS:
             raise ProtocolError("expected one of 0-9 * # A-D", field="digit", code="invalid_value")
         self.on_dtmf(digit.upper())
 
@@ -286,10 +312,8 @@ class Call:
         voices = self.parts.voices()
         if voice is not None and voice not in voices:
             raise ProtocolError(f"expected one of {', '.join(voices)}", field="session.voice", code="invalid_value")
-        languages = self.parts.recognizer.info.languages
-        if language is not None and language.split("-")[0] not in languages:
-            known = ", ".join(languages)
-            raise ProtocolError(f"expected one of {known}", field="session.language", code="invalid_value")
+        if language is not None:
+            self._check_heard(language, "session.language")
         if silence_ms is not None and not 100 <= silence_ms <= 5000:
             field = "session.turn_detection.silence_duration_ms"
             raise ProtocolError("expected 100 to 5000", field=field, code="invalid_value")
@@ -297,8 +321,19 @@ class Call:
             self._voice = Voice(voice, self._voice.language)
         if language is not None:
             self._ear.language = self._machine.language = language
+            self._voice = Voice(self._voice.name, self._spoken(language))
         if silence_ms is not None:
             self._machine.end_of_turn = SilenceEndpoint(silence_ms)
+
+    def _check_heard(self, language: str, field: str) -> None:
+        known = self.parts.recognizer.info.languages
+        if primary_language(language) not in known:
+            raise ProtocolError(f"expected one of {', '.join(known)}", field=field, code="invalid_value")
+
+    def _spoken(self, language: str) -> str:
+        """The language to speak to a caller of `language`: that one if a voice has it, else the configured one."""
+        spoken = {primary_language(tag) for tag in self.parts.synthesizer.info.languages}
+        return language if primary_language(language) in spoken else self.parts.settings.tts.language
 
     # -- media (MediaSink) ---------------------------------------------------------------------------------------------
 
@@ -311,6 +346,7 @@ class Call:
             self._listener.feed(pcm)
             self._show_partial()
             self._feed(turns.Tick())
+            self._frame_faults = 0
         except Exception as exc:
             # The shared ticker must not lose this call over one bad frame, nor this call drag others down.
             self._frame_faults += 1
@@ -347,11 +383,10 @@ class Call:
         audio_ms = self._listener.audio_ms
         match heard:
             case VoiceStarted(start_ms, pcm, repeated):
-                if not self._item_id:
-                    self._item_id = f"item_{uuid.uuid4().hex[:16]}"
+                self._open_item()
                 try:
                     self._ear.begin(pcm, repeated)
-                except UnsupportedLanguage as exc:
+                except EngineError as exc:
                     self._fault("asr", exc)
                 self._emit(SpeechStarted(self._item_id, start_ms))
                 self._feed(turns.VoiceBegan(audio_ms - start_ms))
@@ -368,25 +403,34 @@ class Call:
         news = self._ear.news()
         if news is None:
             return
-        if news.stable and news.stable != self._shown:
+        # While an answer is about to begin it is open whether this goes on with that turn; the next reading tells.
+        if news.stable and news.stable != self._shown and self._machine.state is not turns.State.THINKING:
             self._shown = news.stable
-            self._emit(UserTranscript(self._item_id, news.stable, final=False))
+            self._open_item()
+            self._emit(UserTranscript(self._item_id, f"{self._machine.continues} {news.stable}".strip(), final=False))
         self._feed(turns.PartialHeard(news.text, news.stable))
 
+    def _open_item(self) -> None:
+        """Speech before the first sound of an answer goes on with the turn that is being answered."""
+        if not self._item_id:
+            speaking = self._speaking
+            unheard = speaking is not None and speaking.audible_at is None
+            self._item_id = (speaking.user_item_id if speaking and unheard else "") or f"item_{uuid.uuid4().hex[:16]}"
+
     async def _read_final(self, final_id: int) -> None:
-        asked_at = self._final_asked_at = self._now()
+        asked_at = self._now()
         try:
             async with asyncio.timeout(FINAL_DEADLINE_S):
                 final = await self._ear.final()
         except (EngineError, TimeoutError) as exc:
-            self._fault("asr", exc)
-            self._feed(turns.FinalFailed(final_id))
+            # A reading that was overtaken (its stream closed under it) failed nobody.
+            if self._machine.awaits(final_id):
+                self._fault("asr", exc)
+                self._feed(turns.FinalFailed(final_id))
             return
-        self._final_ms = (self._now() - asked_at) * 1000
-        self._on_final(final_id, final)
-
-    def _on_final(self, final_id: int, final: Hypothesis) -> None:
-        self._feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
+        if self._machine.awaits(final_id):
+            self._final_ms = (self._now() - asked_at) * 1000
+            self._feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
 
     # -- turn-taking ---------------------------------------------------------------------------------------------------
 
@@ -410,8 +454,12 @@ class Call:
                 self._start_reply(revision, None, phrase)
             case turns.PauseReply():
                 self.port.playout.pause()
+                if self._speaking is not None:
+                    self._emit(OutputPaused(self._speaking.response_id))
             case turns.ResumeReply():
                 self.port.playout.resume()
+                if self._speaking is not None:
+                    self._emit(OutputResumed(self._speaking.response_id))
                 self.parts.metrics.interruption("backchannel")
             case turns.StopReply(_, cause):
                 self._stop_reply(cause)
@@ -419,9 +467,13 @@ class Call:
                 self.hangup(reason)
 
     def _ask(self, ask: turns.Ask) -> None:
-        item_id = self._item_id or f"item_{uuid.uuid4().hex[:16]}"
+        spoken = ask.last_speech_at is not None or ask.again
+        item_id = (self._item_id if spoken else "") or f"item_{uuid.uuid4().hex[:16]}"
         if ask.kind == "speech":
             self._emit(UserTranscript(item_id, ask.text, final=True))
+        if ask.again and ask.kind in ("speech", "dtmf"):
+            # The hook is told of the whole turn, so its beginning is no earlier contribution.
+            self.history.retract_user()
         turn = Turn(
             session=self.session,
             kind=ask.kind,
@@ -433,9 +485,12 @@ class Call:
         )
         if ask.kind in ("speech", "dtmf"):
             self.history.user(ask.text)
-        self._item_id = ""
+        if spoken:
+            self._item_id = ""
         self._shown = ""
         self._start_reply(ask.revision, ask, None, turn)
+        assert self._speaking is not None
+        self._speaking.user_item_id = item_id
 
     # -- speaking ------------------------------------------------------------------------------------------------------
 
@@ -480,6 +535,9 @@ class Call:
         ):
             speaking.audible_at = self._now()
             self._emit(PlayoutStarted(speaking.response_id))
+            if self._item_id == speaking.user_item_id:
+                # That turn has its answer now: what is being said belongs to a new one.
+                self._item_id = ""
             self._feed(turns.ReplyAudible(speaking.revision))
         if not speaking.timings_sent and speaking.reply.clock.first_speech is not None:
             self._send_timings(speaking)
@@ -501,9 +559,6 @@ class Call:
         speaking.speaker.stop()
         if cause != "dtmf":
             self.parts.metrics.interruption(cause)
-        if cause == "barge_in" and speaking.audible_at is None and speaking.ask and speaking.ask.kind == "speech":
-            # The turn goes on: it will be taken again, as a whole.
-            self.history.retract_user()
         self._emit(OutputCleared(speaking.response_id))
         self._finish_reply(speaking, "cancelled")
         if speaking.task is not None:
@@ -555,11 +610,13 @@ class Call:
                     self.configure(language=tag)
                 except ProtocolError as exc:
                     self._fault("nlu", exc)
-            case SwitchVoice(voice):
+            case SwitchVoice(voice, style):
                 try:
                     self.configure(voice=voice)
                 except ProtocolError as exc:
                     self._fault("nlu", exc)
+                else:
+                    self._style = Style(self._style.rate, style or "")
             case Send(data):
                 self._emit(ClientData(data))
             case Listen():
@@ -571,7 +628,9 @@ class Call:
 
     def _fault(self, part: str, error: BaseException) -> None:
         self.parts.metrics.error(part, error)
-        log.warning("%s failed: %s", part, type(error).__name__, extra={"call_id": self.id, "part": part})
+        # A HookError says what is wrong with the hook and never quotes the caller; an engine's message might.
+        what = str(error) if isinstance(error, HookError) else type(error).__name__
+        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part})
         self._emit(CallFault(part, str(error) or type(error).__name__))
 
     def _emit(self, event: CallEvent) -> None:

@@ -20,11 +20,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
 
 from agent.errors import ConfigError
 from agent.media.addresses import parse_advertised, parse_interfaces, parse_server
@@ -92,10 +89,11 @@ class AuthSettings(_Group):
 class MediaSettings(_Group):
     """The audio path."""
 
-    opus_bitrate: int = Field(32_000, ge=6_000, le=128_000)
-    opus_complexity: int = Field(5, ge=0, le=10)
+    opus_bitrate: int = Field(44_000, ge=6_000, le=128_000)
+    opus_complexity: int = Field(1, ge=0, le=10)
+    """1 at 44 kbit/s is about as close to the voice as 5 at 32 kbit/s, for half of the CPU (bench/voice_quality.py)."""
     expected_loss_pct: int = Field(5, ge=0, le=50)
-    """What the encoder's in-band FEC prepares for."""
+    """What in-band FEC prepares for until the peer reports a clean path (agent/media/fec.py)."""
     stun_servers: tuple[str, ...] = ()
     """None are contacted unless named."""
     turn_server: str | None = None
@@ -167,7 +165,7 @@ class ListeningSettings(_Group):
     min_segment_ms: int = Field(250, ge=0, le=2000)
     """Shorter segments are noise; recognisers invent words on them."""
     max_segment_s: float = Field(20.0, ge=2, le=30)
-    """A longer segment is cut here and read on in a new one."""
+    """Speech without a pause of `stop_ms` is reported as long each time this has passed; it goes on."""
 
 
 class ConversationSettings(_Group):
@@ -182,9 +180,18 @@ class ConversationSettings(_Group):
     hold_after_s: float = Field(4.0, gt=0)
     apologise_after_s: float = Field(10.0, gt=0)
     max_call_s: float = Field(3600.0, gt=0)
+    max_turn_s: float = Field(60.0, ge=5)
+    """A caller's turn is taken as it stands after this long: a television in the room must not hold the floor."""
     max_reply_chars: int = Field(20_000, ge=100)
+    """A hook that writes more is closed."""
     idle_s: float = Field(600.0, gt=0)
     """No speech, typing or key for this long ends the call."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.filler_after_s < self.hold_after_s < self.apologise_after_s:
+            raise ValueError("expected filler_after_s < hold_after_s < apologise_after_s")
+        return self
 
 
 class PhraseSettings(_Group):
@@ -193,7 +200,6 @@ class PhraseSettings(_Group):
     filler: str = "One moment, please."
     hold: str = "I'm still looking into that. Please stay on the line."
     apology: str = "I'm sorry, something went wrong on my side. Could you say that again?"
-    goodbye: str = "Thank you for calling. Goodbye."
 
 
 class AsrSettings(_Group):
@@ -231,7 +237,6 @@ class NluSettings(_Group):
     system_prompt: str = ""
     timeout_s: float = Field(10.0, gt=0)
     """Longest wait for the remote end's next piece."""
-    max_reply_chars: int = Field(20_000, ge=100)
 
 
 class Settings(BaseSettings):
@@ -263,8 +268,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # `init` carries what the file said, so the environment must win over it.
-        return env_settings, init_settings
+        # `load_settings` merges file, environment and flags itself: the library's order cannot put flags on top.
+        return (init_settings,)
 
 
 def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
@@ -294,13 +299,13 @@ def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = N
                 env = "REJOINDER_" + "__".join(path).upper()
                 raise ConfigError(f"{source}: {'.'.join(path)} is a secret; set {env} in the environment instead")
     try:
-        settings = Settings(**values)
-        if overrides:
-            merged = _merge(settings.model_dump(), overrides)
-            settings = Settings.model_validate(merged)
+        environment = EnvSettingsSource(Settings)()
+        return Settings(**_merge(_merge(values, environment), overrides or {}))
     except ValidationError as exc:
         raise ConfigError(_explain(exc, source)) from exc
-    return settings
+    except SettingsError as exc:
+        # A list or mapping in the environment must be JSON; the cause holds the value, so it is not told.
+        raise ConfigError(f"settings (environment): {exc}") from exc
 
 
 SECRETS = (

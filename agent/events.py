@@ -20,6 +20,8 @@ __all__ = [
     "MediaStalled",
     "Observer",
     "OutputCleared",
+    "OutputPaused",
+    "OutputResumed",
     "PlayoutStarted",
     "PlayoutStopped",
     "ReplyFinished",
@@ -52,7 +54,10 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class UserTranscript:
-    """What the caller said. Partials carry the whole stable text so far; `final` comes once an item."""
+    """What the caller said. Partials carry the whole stable text so far.
+
+    `final` comes once an item, and again, with more text, if the caller went on before the answer was audible.
+    """
 
     item_id: str
     text: str
@@ -99,6 +104,23 @@ class ReplyFinished:
     status: ReplyStatus
     heard: str
     unheard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPaused:
+    """The agent fell silent because the caller spoke over it; what that was is not decided yet.
+
+    A client that buffers must drop what it has not played: the reply goes on from here, or is cleared.
+    """
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResumed:
+    """What the caller said over the agent meant nothing: the reply goes on where it paused."""
+
+    response_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,8 @@ CallEvent = (
     | PlayoutStarted
     | PlayoutStopped
     | ReplyFinished
+    | OutputPaused
+    | OutputResumed
     | OutputCleared
     | FloorChanged
     | TurnTimings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agent.conversation.machine import Ask
+from agent.conversation.protocol import Ask
 from agent.events import TurnTimings
 from agent.reply import ReplyClock
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ from agent.media.sdp import parse_offer
 from agent.media.ticker import Ticker
 from bench._turns import Frame, first_audible, speech_end, spurts_by_gap, spurts_by_marker
 
-__all__ = ["Answer", "Caller", "RtcCaller", "Server", "ServerUse", "StreamCaller", "serving"]
+__all__ = ["Caller", "Question", "RtcCaller", "Server", "ServerUse", "StreamCaller", "prepare", "serving"]
 
 START_S = 60.0
 STOP_S = 20.0
@@ -44,8 +44,8 @@ CONNECT_S = 20.0
 QUESTION_HZ = 16_000
 PACKET_TICKS = OPUS_CLOCK_HZ * FRAME_MS // 1000
 PAYLOAD_TYPE = 111
-EARLY_S = 0.02
-"""An answer cannot be looked for earlier than the packet after the one with the last speech."""
+RING_OUT_MS = 300
+"""Silence encoded behind a question, so that the decoder's memory of it fades before the stored silence follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,29 +121,44 @@ async def serving(**env: str) -> AsyncIterator[Server]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One question: from its last speech sent to the first audible packet, in ms; None when no answer was heard."""
+class Question:
+    """Something to say, encoded beforehand: encoding during a call would make the caller's own clock late."""
 
-    response_ms: float | None
+    packets: list[bytes]
+    """Opus, 20 ms each."""
+    frames: list[bytes]
+    """The same as little-endian int16 at 24 kHz."""
+    speech_frames: int
+    """How many of them reach to the end of the last speech."""
+
+
+def prepare(pcm: Pcm) -> Question:
+    """A question of int16 [n] at 16 kHz."""
+    size = SPEAKING_HZ * FRAME_MS // 1000
+    wide = resample(pcm, QUESTION_HZ, SPEAKING_HZ)
+    end = speech_end(wide, SPEAKING_HZ)
+    wide = np.concatenate([wide, np.zeros(SPEAKING_HZ * RING_OUT_MS // 1000 - len(wide) % size, np.int16)])
+    pieces = [wide[at : at + size] for at in range(0, len(wide) - size + 1, size)]
+    encoder = Encoder(SPEAKING_HZ)
+    try:
+        packets = [encoder.encode(piece) for piece in pieces]
+    finally:
+        encoder.close()
+    return Question(packets, [piece.astype("<i2").tobytes() for piece in pieces], -(-end // size))
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A question on its way. Times are of the monotonic clock."""
+    """A question on its way."""
 
     speech_frames: int
-    """Frames of it up to and with the last speech."""
     said_s: float | None = None
-    """When the frame with its last speech was sent."""
+    """When the frame with its last speech was sent, on the monotonic clock."""
 
 
 @dataclass
 class Caller:
-    """What both kinds of caller share: the microphone, and what was noticed. `tick` is called each 20 ms.
-
-    Args:
-        encoder_rate_hz: rate of the frames that `frames_of` makes.
-    """
+    """What both kinds of caller share: the microphone, and what was noticed."""
 
     timings: list[dict[str, float | None]] = field(default_factory=list)
     """The server's own, a turn each."""
@@ -156,14 +171,14 @@ class Caller:
     _said: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, pcm: Pcm, deadline_s: float) -> None:
-        """Say int16 [n] at 16 kHz, and wait until the answer is over, `deadline_s` after the question at the latest."""
-        question = _Asked(-(-speech_end(pcm, QUESTION_HZ) // (QUESTION_HZ * FRAME_MS // 1000)))
-        self._to_say.extend(self._frames_of(pcm))
-        self._asked.append(question)
+    async def ask(self, question: Question, deadline_s: float) -> None:
+        """Say it, and wait until the answer is over, or `deadline_s` after the question."""
+        asked = _Asked(question.speech_frames)
+        frames = self._frames_of(question)
         self._said = 0
-        length_s = len(pcm) / QUESTION_HZ
-        if not await self._until(lambda: question.said_s is not None, length_s + 5.0):
+        self._asked.append(asked)
+        self._to_say.extend(frames)
+        if not await self._until(lambda: asked.said_s is not None, len(frames) * FRAME_MS / 1000 + 5.0):
             return
         before = self.replies
         await self._until(lambda: self.replies > before, deadline_s)
@@ -172,26 +187,23 @@ class Caller:
         """Wait for the end of the greeting."""
         await self._until(lambda: self.replies > 0, deadline_s)
 
-    def answers(self) -> list[Answer]:
-        """How long each question's answer took; after the call."""
+    def response_ms(self) -> list[float | None]:
+        """For each question, from its last speech sent to the first audible packet; None without. After the call."""
         arrivals, pcms = self._sound()
-        out = []
-        for index, asked in enumerate(self._asked):
-            if asked.said_s is None:
-                out.append(Answer(None))
-                continue
-            later = [q.said_s for q in self._asked[index + 1 :] if q.said_s is not None]
-            until = later[0] if later else float("inf")
-            mine = [i for i, at in enumerate(arrivals) if asked.said_s + EARLY_S <= at < until]
+        said = [asked.said_s for asked in self._asked]
+        out: list[float | None] = []
+        for index, at in enumerate(said):
+            until = next((later for later in said[index + 1 :] if later is not None), float("inf"))
+            mine = [] if at is None else [i for i, arrived in enumerate(arrivals) if at < arrived < until]
             first = first_audible([pcms[i] for i in mine], SPEAKING_HZ)
-            out.append(Answer(None if first is None else (arrivals[mine[first]] - asked.said_s) * 1000))
+            out.append(None if first is None or at is None else (arrivals[mine[first]] - at) * 1000)
         return out
 
     def spurts(self) -> list[list[Frame]]:
         """The agent's talk spurts; after the call."""
         raise NotImplementedError
 
-    def _frames_of(self, pcm: Pcm) -> list[bytes]:
+    def _frames_of(self, question: Question) -> list[bytes]:
         raise NotImplementedError
 
     def _sound(self) -> tuple[list[float], list[Pcm]]:
@@ -221,7 +233,7 @@ class Caller:
             self.heard.append(message["text"])
         self._news.set()
 
-    async def _until(self, condition: Any, seconds: float) -> bool:
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 while not condition():
@@ -239,8 +251,7 @@ class RtcCaller(Caller):
         super().__init__()
         self._server, self._http, self._ticker = server, http, ticker
         self._transport = PeerTransport(MediaSettings(), self, data=True, controlling=True)
-        self._encoder = Encoder(SPEAKING_HZ)
-        self._silence = self._encoder.encode(np.zeros(SPEAKING_HZ * FRAME_MS // 1000, np.int16))
+        self._silence = prepare(np.zeros(QUESTION_HZ // 2, np.int16)).packets[-1]
         self._sent = 0
         self._first: int | None = None
         self._frames: list[Frame] = []
@@ -268,9 +279,9 @@ class RtcCaller(Caller):
     async def __aexit__(self, *_: object) -> None:
         self._ticker.remove(self.tick)
         await self._transport.close()
-        self._encoder.close()
 
     def tick(self, _tick: int) -> None:
+        """The microphone's 20 ms."""
         payload = self._next(self._silence)
         packet = build_rtp(PAYLOAD_TYPE, self._sent == 0, self._sent & 0xFFFF, self._sent * PACKET_TICKS, 7, payload)
         self._transport.send(packet)
@@ -299,11 +310,8 @@ class RtcCaller(Caller):
 
     def on_gone(self, reason: str) -> None: ...
 
-    def _frames_of(self, pcm: Pcm) -> list[bytes]:
-        wide = resample(pcm, QUESTION_HZ, SPEAKING_HZ)
-        size = SPEAKING_HZ * FRAME_MS // 1000
-        wide = np.concatenate([wide, np.zeros(-len(wide) % size, np.int16)])
-        return [self._encoder.encode(wide[at : at + size]) for at in range(0, len(wide), size)]
+    def _frames_of(self, question: Question) -> list[bytes]:
+        return question.packets
 
     def _sound(self) -> tuple[list[float], list[Pcm]]:
         decoder = Decoder(SPEAKING_HZ)
@@ -354,11 +362,8 @@ class StreamCaller(Caller):
     def spurts(self) -> list[list[Frame]]:
         return spurts_by_gap(self._arrived)
 
-    def _frames_of(self, pcm: Pcm) -> list[bytes]:
-        wide = resample(pcm, QUESTION_HZ, SPEAKING_HZ)
-        size = SPEAKING_HZ * FRAME_MS // 1000
-        wide = np.concatenate([wide, np.zeros(-len(wide) % size, np.int16)])
-        return [wide[at : at + size].astype("<i2").tobytes() for at in range(0, len(wide), size)]
+    def _frames_of(self, question: Question) -> list[bytes]:
+        return question.frames
 
     def _sound(self) -> tuple[list[float], list[Pcm]]:
         return self._arrived, self._pcms

@@ -1,8 +1,8 @@
 """A media server in a process of its own and light callers in this one, over the machine's own network.
 
 The callers are `PeerTransport`s that send packets encoded once and note when each packet of the agent arrives: they
-cost little, so what is measured is the server. `python -m bench._media ours|stock` is that server: JSON lines on stdin
-and stdout.
+cost little, so what is measured is the server. `python -m bench._media ours|cached|stock` is that server: JSON lines on
+stdin and stdout.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 import fractions
 import json
 import os
+import socket
+import struct
 import sys
 import time
 from dataclasses import dataclass, field
@@ -29,11 +31,15 @@ from av import AudioFrame
 from agent.config import MediaSettings
 from agent.errors import ProtocolError
 from agent.media.aiortc_seam import PeerTransport
-from agent.media.frames import SPEAKING_HZ, Pcm
-from agent.media.opus import Encoder
+from agent.media.codec import OPUS
+from agent.media.codecs import make_encoder
+from agent.media.encoded import EncodedSpeech, encode_speech
+from agent.media.frames import HEARING_HZ, SPEAKING_HZ, Pcm
+from agent.media.opus import OPUS_CLOCK_HZ, Encoder
 from agent.media.priority import favour_media_thread
 from agent.media.resample import resample
-from agent.media.rtp import build_rtp, parse_rtp, ts_delta
+from agent.media.rtcp import ReceptionStats, build_report
+from agent.media.rtp import build_rtp, is_rtcp, parse_rtp, ts_delta
 from agent.media.sdp import parse_offer
 from agent.media.ticker import Ticker
 from agent.media.webrtc import WebRtcPort
@@ -41,9 +47,16 @@ from bench._speech import clips
 
 __all__ = ["Arrivals", "Measured", "measure", "percentile"]
 
-SETTLE_S = 2.0
-"""After the last call is up, before measuring: encoders and buffers have found their way by then."""
+SETTLE_S = 4.5
+"""After the last call is up, before measuring: encoders and buffers have found their way by then, and the callers'
+reports have told that the path is clean, as those of browsers do (agent/media/fec.py)."""
+SHORT_SETTLE_S = 2.0
+"""Where no FEC is at stake."""
+REPORT_TICKS = 25
 PACKET_TICKS = 960
+SSRC = 7
+SO_TIMESTAMPNS = 35
+"""Linux; Python has no name for it. The control message has the same number."""
 
 
 def speech(rate_hz: int, seconds: float = 20.0) -> Pcm:
@@ -76,8 +89,9 @@ def percentile(values: list[float], part: float) -> float:
 class _Talker:
     """A call that hears and speaks all the time."""
 
-    def __init__(self, port: WebRtcPort, pcm: Pcm, at: int) -> None:
+    def __init__(self, port: WebRtcPort, pcm: Pcm, at: int, cached: list[EncodedSpeech]) -> None:
         self._port, self._pcm, self._at = port, pcm, at
+        self._cached = cached
         self.frames = 0
         port.attach(self)
         self._fill()
@@ -96,6 +110,10 @@ class _Talker:
     def on_closed(self, reason: str) -> None: ...
 
     def _fill(self) -> None:
+        if self._cached:
+            self._port.playout.write_encoded(self._cached[self._at % len(self._cached)])
+            self._at += 1
+            return
         self._port.playout.write(self._pcm[self._at : self._at + SPEAKING_HZ])
         self._at = (self._at + SPEAKING_HZ) % (len(self._pcm) - SPEAKING_HZ)
 
@@ -142,6 +160,14 @@ class _StockCall:
         return str(self.pc.localDescription.sdp)
 
 
+def _phrases(pcm: Pcm, settings: MediaSettings) -> list[EncodedSpeech]:
+    """What a voice cache holds: phrases of two seconds that end in a short pause, encoded once."""
+    size, pause = 2 * SPEAKING_HZ, SPEAKING_HZ // 20
+    encoder = make_encoder(OPUS, settings)
+    starts = range(0, len(pcm) - size, size)
+    return [encode_speech(np.pad(pcm[at : at + size - pause], (0, pause)), encoder) for at in starts]
+
+
 async def serve(mode: str) -> None:
     """Answer commands until told to stop."""
     favour_media_thread()
@@ -151,6 +177,7 @@ async def serve(mode: str) -> None:
     pcm = speech(SPEAKING_HZ)
     lags: list[float] = []
     settings = MediaSettings()
+    cached = _phrases(pcm, settings) if mode == "cached" else []
     ports: list[WebRtcPort] = []
     talkers: list[_Talker] = []
     stock: list[_StockCall] = []
@@ -168,7 +195,7 @@ async def serve(mode: str) -> None:
                     command["sdp"], settings=settings, ticker=ticker, on_message=lambda _text: None
                 )
                 ports.append(port)
-                talkers.append(_Talker(port, pcm, at))
+                talkers.append(_Talker(port, pcm, at, cached))
                 reply["sdp"] = port.answer_sdp
             elif command["op"] == "mark":
                 reply = {
@@ -210,13 +237,19 @@ class Arrivals:
 
 
 class _Caller:
-    """Sends speech, notes arrivals."""
+    """Sends speech, notes arrivals.
 
-    def __init__(self, packets: list[bytes], at: int) -> None:
+    Args:
+        packets: by sample rate: a browser that is told to (a=fmtp maxplaybackrate) sends no more than the agent hears.
+    """
+
+    def __init__(self, packets: dict[int, list[bytes]], at: int) -> None:
         self.arrivals = Arrivals()
-        self._packets, self._at = packets, at
+        self._by_rate, self._packets, self._at = packets, packets[SPEAKING_HZ], at
         self._transport = PeerTransport(MediaSettings(), self, data=False, controlling=True)
         self._sequence, self._sent = 1000 + at, 0
+        self._stamped = False
+        self._reception = ReceptionStats(OPUS_CLOCK_HZ)
 
     async def offer(self) -> str:
         await self._transport.gather()
@@ -229,16 +262,46 @@ class _Caller:
         return "\r\n".join(lines) + "\r\n"
 
     async def accept(self, answer: str) -> None:
+        if "maxplaybackrate=16000" in answer:
+            self._packets = self._by_rate[HEARING_HZ]
         await self._transport.meet(parse_offer(answer))
         async with asyncio.timeout(20):
             await self._transport.connect()
 
     def tick(self, _tick: int) -> None:
         payload = self._packets[(self._at + self._sent) % len(self._packets)]
-        packet = build_rtp(111, self._sent == 0, self._sequence & 0xFFFF, self._sent * PACKET_TICKS, 7, payload)
+        packet = build_rtp(111, self._sent == 0, self._sequence & 0xFFFF, self._sent * PACKET_TICKS, SSRC, payload)
         self._transport.send(packet)
         self._sequence += 1
         self._sent += 1
+        if (self._sent + self._at) % REPORT_TICKS == 0:
+            self._transport.send(build_report(SSRC, None, self._reception.report(time.monotonic()), "caller"))
+
+    def stamp(self) -> None:
+        """From now on packets are noted by the kernel's time of their arrival, whatever this process does meanwhile."""
+        self._stamped = True
+        for protocol in self._transport._ice._protocols:
+            transport: Any = protocol.transport
+            sock: socket.socket = transport._sock
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            transport._loop._add_reader(sock.fileno(), self._read, sock, protocol)
+
+    def _read(self, sock: socket.socket, protocol: Any) -> None:
+        try:
+            data, ancillary, _, address = sock.recvmsg(2048, 64)
+        except (BlockingIOError, InterruptedError):
+            return
+        for level, kind, value in ancillary:
+            # Headers of SRTP are in the clear.
+            if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS) and 128 <= data[0] <= 191 and not is_rtcp(data):
+                seconds, nanoseconds = struct.unpack("qq", value)
+                self._note(int.from_bytes(data[4:8], "big"), seconds + nanoseconds / 1e9)
+        protocol.datagram_received(data, address)
+
+    def _note(self, timestamp: int, at_s: float) -> None:
+        if self.arrivals.first is None:
+            self.arrivals.first = timestamp
+        self.arrivals.packets.append((ts_delta(timestamp, self.arrivals.first), at_s))
 
     def on_rtp(self, data: bytes) -> None:
         now = time.monotonic()
@@ -246,9 +309,9 @@ class _Caller:
             packet = parse_rtp(data)
         except ProtocolError:
             return
-        if self.arrivals.first is None:
-            self.arrivals.first = packet.timestamp
-        self.arrivals.packets.append((ts_delta(packet.timestamp, self.arrivals.first), now))
+        self._reception.received_packet(packet.ssrc, packet.sequence, packet.timestamp, now)
+        if not self._stamped:
+            self._note(packet.timestamp, now)
 
     def on_rtcp(self, data: bytes) -> None: ...
 
@@ -258,6 +321,11 @@ class _Caller:
 
     async def close(self) -> None:
         await self._transport.close()
+
+
+def _packets(rate_hz: int) -> list[bytes]:
+    encoder, pcm, size = Encoder(rate_hz), speech(rate_hz), rate_hz // 50
+    return [encoder.encode(pcm[i : i + size]) for i in range(0, len(pcm) - size, size)]
 
 
 class _Server:
@@ -319,18 +387,18 @@ class Measured:
     skipped: int
 
 
-async def _measure(mode: str, calls: int, seconds: float) -> Measured:
+async def _measure(mode: str, calls: int, seconds: float, stamped: bool) -> Measured:
     favour_media_thread()
-    encoder = Encoder(SPEAKING_HZ)
-    pcm = speech(SPEAKING_HZ)
-    packets = [encoder.encode(pcm[i : i + 480]) for i in range(0, len(pcm) - 480, 480)]
+    packets = {rate_hz: _packets(rate_hz) for rate_hz in (HEARING_HZ, SPEAKING_HZ)}
     callers = [_Caller(packets, n * 97) for n in range(calls)]
     async with _Server(mode) as server, Ticker() as ticker:
         for caller in callers:
             reply = await server.ask(op="offer", sdp=await caller.offer())
             await caller.accept(reply["sdp"])
+            if stamped:
+                caller.stamp()
             ticker.add(caller.tick)
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(SETTLE_S if mode == "ours" else SHORT_SETTLE_S)
         before = await server.ask(op="mark")
         for caller in callers:
             caller.arrivals = Arrivals()
@@ -353,13 +421,14 @@ async def _measure(mode: str, calls: int, seconds: float) -> Measured:
     )
 
 
-def measure(mode: str, calls: int, seconds: float) -> Measured:
+def measure(mode: str, calls: int, seconds: float, *, stamped: bool = False) -> Measured:
     """Run `calls` full-duplex calls, all speaking both ways, for `seconds` after they have settled.
 
     Args:
-        mode: "ours", or "stock" for an agent built on aiortc as it comes.
+        mode: "ours", "cached" (ours with all speech encoded once), or "stock": an agent built on aiortc as it comes.
+        stamped: arrivals by the kernel's clock (SO_TIMESTAMPNS) and not when this process sees them.
     """
-    return asyncio.run(_measure(mode, calls, seconds))
+    return asyncio.run(_measure(mode, calls, seconds, stamped))
 
 
 if __name__ == "__main__":

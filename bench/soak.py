@@ -20,7 +20,7 @@ import numpy as np
 
 from agent.errors import EnvironmentFault, RejoinderError
 from agent.media.ticker import Ticker
-from bench._callers import RtcCaller, Server, StreamCaller, serving
+from bench._callers import RtcCaller, Server, StreamCaller, prepare, serving
 from bench._speech import clips
 from bench.harness import Report, Value
 
@@ -57,7 +57,7 @@ class Soak:
         self.failed = 0
         self.questions = 0
         self._rng = random.Random(SEED)
-        self._question = next(clip for clip in clips("en") if len(clip.pcm()) < 4 * 16_000).pcm()
+        self._question = prepare(next(clip for clip in clips("en") if len(clip.pcm()) < 4 * 16_000).pcm())
 
     async def lane(self, until_s: float) -> None:
         """One call after the other."""

@@ -26,7 +26,7 @@ from signaling.tokens import TokenVerifier
 __all__ = ["WebRtcCalls", "new_call_id"]
 
 NEGOTIATION_TIMEOUT_S = 10.0
-"""Gathering waits a second for a dead STUN server; ten times that is a fault."""
+"""Gathering waits up to 1 s for a dead STUN or TURN server; ten times that is a fault."""
 
 BODY_TIMEOUT_S = 10.0
 """10 KB take 3 s on the slowest mobile link; who needs longer holds the connection on purpose."""

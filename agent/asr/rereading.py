@@ -28,8 +28,9 @@ from agent.asr.reading import Reader, Reading, ReadingStopped, StopSignal
 from agent.asr.segment import RATE_HZ, SpeechBuffer
 from agent.core.pool import Priority, WorkerPool
 from agent.errors import EngineError, UnsupportedLanguage
+from agent.language import primary_language
 
-__all__ = ["RereadingRecognizer", "RereadingStream", "primary_language"]
+__all__ = ["RereadingRecognizer", "RereadingStream"]
 
 MIN_SAMPLES = RATE_HZ // 4
 """Recognisers invent words on less than 250 ms."""
@@ -105,11 +106,6 @@ class RereadingRecognizer(ABC):
         self._closed = True
         for stream in list(self._streams):
             stream.close()
-
-
-def primary_language(tag: str) -> str:
-    """The primary part of a BCP 47 tag: `en` of `en-GB`."""
-    return tag.replace("_", "-").partition("-")[0].lower()
 
 
 class RereadingStream:
@@ -232,7 +228,7 @@ class RereadingStream:
                     self._publish(final=False)
         except EngineError as exc:
             # The next attempt comes with new audio; a final reading reports its own failure.
-            log.warning("partial reading failed: %s", exc)
+            log.warning("partial reading failed: %s", type(exc).__name__)
         finally:
             if self._partial is asyncio.current_task():
                 self._partial = None

@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from agent.asr.protocol import EngineInfo
 from agent.asr.reading import Reader, Reading, StopSignal
-from agent.asr.rereading import RereadingRecognizer, primary_language
+from agent.asr.rereading import RereadingRecognizer
 from agent.asr.segment import RATE_HZ
 from agent.config import Settings
 from agent.core.pool import WorkerPool
 from agent.errors import EnvironmentFault, ModelMissing
+from agent.language import primary_language
 from agent.models import require
 
 __all__ = ["WhisperModel", "WhisperRecognizer"]

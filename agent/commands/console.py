@@ -90,7 +90,8 @@ async def _converse(args: argparse.Namespace, settings: Settings) -> int:
         finally:
             call.hangup("console closed")
             reason = await ended
-    if not args.json:
+    # A transfer was told with its target already.
+    if not args.json and reason != "transferred":
         print(f"-- {reason}")
     return 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from agent.language import primary_language
+
 __all__ = ["is_backchannel"]
 
 # Per language, whole utterances only. "yes" and "no" are left out: they often answer the question being asked.
@@ -26,4 +28,4 @@ def is_backchannel(text: str, language: str = "en") -> bool:
     Empty text is not one: there is nothing to judge.
     """
     words = " ".join(_PUNCTUATION.sub(" ", text.lower()).split())
-    return words in BACKCHANNELS.get(language.split("-")[0], frozenset())
+    return words in BACKCHANNELS.get(primary_language(language), frozenset())

@@ -7,46 +7,44 @@ so output of a reply that was given up can never be taken for the current one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Literal
+from dataclasses import replace
 
 from agent.config import ConversationSettings, ListeningSettings
 from agent.conversation.backchannel import is_backchannel
+from agent.conversation.protocol import (
+    Ask,
+    CallStarted,
+    ClientCancelled,
+    Command,
+    DigitPressed,
+    EndCall,
+    Event,
+    FinalFailed,
+    FinalHeard,
+    Listened,
+    PartialHeard,
+    PauseReply,
+    ReplyAudible,
+    ReplyCloses,
+    ReplyEnded,
+    RequestFinal,
+    ResetEar,
+    RespondAgain,
+    ResumeReply,
+    Say,
+    State,
+    StopCause,
+    StopReply,
+    Tick,
+    Typed,
+    VoiceBegan,
+    VoiceEnded,
+)
 from agent.events import Floor
 from agent.listening.endpoint import EndOfTurn, Evidence
-from agent.nlu.hook import Listen, TurnKind
+from agent.nlu.hook import Listen
 
-__all__ = [
-    "Ask",
-    "CallStarted",
-    "ClientCancelled",
-    "Command",
-    "DigitPressed",
-    "EndCall",
-    "Event",
-    "FinalFailed",
-    "FinalHeard",
-    "Listened",
-    "PartialHeard",
-    "PauseReply",
-    "ReplyAudible",
-    "ReplyCloses",
-    "ReplyEnded",
-    "RequestFinal",
-    "ResetEar",
-    "RespondAgain",
-    "ResumeReply",
-    "Say",
-    "State",
-    "StopCause",
-    "StopReply",
-    "Tick",
-    "TurnMachine",
-    "Typed",
-    "VoiceBegan",
-    "VoiceEnded",
-]
+__all__ = ["TurnMachine"]
 
 FINAL_DEADLINE_S = 3.0
 """A recogniser that has not answered by then is given up; the last partial stands in for it."""
@@ -63,26 +61,7 @@ DIGIT_GAP_S = 1.5
 MAX_DIGITS = 64
 """An entry is cut here; the longest number a caller types, an IBAN, has 34."""
 
-
-class State(Enum):
-    """The one state of a call."""
-
-    LISTENING = "listening"
-    """Nobody speaks."""
-    HEARING = "hearing"
-    """The caller speaks, the agent is silent."""
-    DECIDING = "deciding"
-    """The caller paused; is the turn over?"""
-    THINKING = "thinking"
-    """The hook was asked; nothing is audible yet."""
-    SPEAKING = "speaking"
-    """The agent is audible."""
-    PAUSED = "paused"
-    """The caller spoke over the agent; the reply waits until it is clear what that was."""
-    CLOSING = "closing"
-    """The last words play; then the call ends."""
-    ENDED = "ended"
-
+CALLER_HOLDS = (State.HEARING, State.DECIDING)
 
 FLOOR: dict[State, Floor] = {
     State.LISTENING: "nobody",
@@ -94,194 +73,6 @@ FLOOR: dict[State, Floor] = {
     State.CLOSING: "agent",
     State.ENDED: "nobody",
 }
-
-
-# -- events ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CallStarted:
-    """The call is up; the agent may greet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed; sent every frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class VoiceBegan:
-    """Speech was detected; it began `ago_ms` before now."""
-
-    ago_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class VoiceEnded:
-    """The open segment closed; its last speech was `ago_ms` before now and held `speech_ms` of speech."""
-
-    ago_ms: float
-    speech_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartialHeard:
-    """A newer reading of the running turn."""
-
-    text: str
-    stable: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FinalHeard:
-    """The recogniser's answer to `RequestFinal(final_id)`."""
-
-    final_id: int
-    text: str
-    confidence: float = 1.0
-    end_of_turn: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FinalFailed:
-    """The recogniser failed on `RequestFinal(final_id)`."""
-
-    final_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """The caller typed a message."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class DigitPressed:
-    digit: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyAudible:
-    """The first sample of the reply has left."""
-
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyEnded:
-    """The reply's hook is done and all of it was played, or it failed. `hang_up` asks for the end of the call."""
-
-    revision: int
-    hang_up: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyCloses:
-    """The reply asked to hang up after it: what plays now are the last words, and nothing interrupts them."""
-
-    revision: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Listened:
-    """The hook said what it expects next."""
-
-    listen: Listen
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCancelled:
-    """The client asked for silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class RespondAgain:
-    """The client asked for a reply without saying anything new."""
-
-
-Event = (
-    CallStarted
-    | Tick
-    | VoiceBegan
-    | VoiceEnded
-    | PartialHeard
-    | FinalHeard
-    | FinalFailed
-    | Typed
-    | DigitPressed
-    | ReplyAudible
-    | ReplyEnded
-    | ReplyCloses
-    | Listened
-    | ClientCancelled
-    | RespondAgain
-)
-
-
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
-StopCause = Literal["barge_in", "typed", "dtmf", "client"]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFinal:
-    """Read everything heard in this turn so far and answer with FinalHeard or FinalFailed of the same id."""
-
-    final_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResetEar:
-    """What was heard is used up or was noise; the next speech starts a fresh reading."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask the hook and speak its reply, as `revision`."""
-
-    revision: int
-    kind: TurnKind
-    text: str = ""
-    confidence: float = 1.0
-    last_speech_at: float | None = None
-    """When the caller's last sample was spoken, on the machine's clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """Speak a stored phrase, as `revision`."""
-
-    revision: int
-    phrase: str
-
-
-@dataclass(frozen=True, slots=True)
-class PauseReply:
-    """Fall silent at the next frame but forget nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeReply:
-    """Go on where PauseReply stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopReply:
-    """Give the current reply up; history keeps what was heard."""
-
-    revision: int
-    cause: StopCause
-
-
-@dataclass(frozen=True, slots=True)
-class EndCall:
-    reason: str
-
-
-Command = RequestFinal | ResetEar | Ask | Say | PauseReply | ResumeReply | StopReply | EndCall
 
 
 class TurnMachine:
@@ -311,13 +102,15 @@ class TurnMachine:
         """Number of the newest reply."""
         self.expect = Listen()
         self._voice_since: float | None = None
+        self._turn_since: float | None = None
+        """When the first speech of the running turn began."""
         self._last_speech: float | None = None
         self._speech_ms = 0
         self._partial = PartialHeard("")
         self._final_id = 0
         self._final: FinalHeard | FinalFailed | None = None
-        self._unanswered = ""
-        """Text of a turn whose reply was given up before anything was audible; the next speech continues it."""
+        self._unanswered: Ask | None = None
+        """The turn whose reply is not audible yet. If that is given up, speech continues the turn, noise repeats it."""
         self._digits = ""
         self._digit_at = 0.0
         self._started_at: float | None = None
@@ -340,7 +133,7 @@ class TurnMachine:
             case Tick():
                 return self._tick(now)
             case CallStarted():
-                return self._ask(now, "greeting") if self.conversation.greet else []
+                return self._ask(now, Ask(0, "greeting")) if self.conversation.greet else []
             case VoiceBegan(ago_ms):
                 return self._voice_began(now - ago_ms / 1000, now)
             case VoiceEnded(ago_ms, speech_ms):
@@ -353,12 +146,12 @@ class TurnMachine:
                 return self._final_heard(event, now)
             case Typed(text):
                 self._active_at = now
-                return self._give_up("typed") + self._fresh_ear() + self._ask(now, "speech", text)
+                return self._give_up("typed") + self._fresh_ear() + self._ask(now, Ask(0, "speech", text))
             case DigitPressed(digit):
                 return self._digit(digit, now)
             case ReplyAudible(revision):
                 if revision == self.revision and self.state is State.THINKING:
-                    self._unanswered = ""
+                    self._unanswered = None
                     self.state = State.SPEAKING
                 return []
             case ReplyEnded():
@@ -369,13 +162,13 @@ class TurnMachine:
                 self.expect = listen
                 return []
             case ClientCancelled():
-                stop = self._give_up("client")
+                stop = [] if self.state is State.CLOSING else self._give_up("client")
                 if stop:
-                    self._unanswered = ""
+                    self._unanswered = None
                     self._rest()
                 return stop
             case RespondAgain():
-                return self._give_up("client") + self._ask(now, "event")
+                return self._give_up("client") + self._ask(now, Ask(0, "event"))
 
     def _closing(self, event: ReplyCloses) -> list[Command]:
         if event.revision != self.revision or self.state not in (State.THINKING, State.SPEAKING, State.PAUSED):
@@ -383,6 +176,16 @@ class TurnMachine:
         was, self.state = self.state, State.CLOSING
         self._reply_ends_call = event.reason
         return [ResumeReply()] if was is State.PAUSED else []
+
+    @property
+    def continues(self) -> str:
+        """The turn that the speech now being heard goes on with, as far as it was asked already; else empty."""
+        ask = self._unanswered
+        return ask.text if ask is not None and ask.kind == "speech" and self.state in CALLER_HOLDS else ""
+
+    def awaits(self, final_id: int) -> bool:
+        """Whether `RequestFinal(final_id)` still waits for its answer; one that was overtaken changes nothing."""
+        return final_id == self._final_id and self._final is None
 
     def end(self) -> None:
         """The call is over, whatever was going on."""
@@ -393,6 +196,8 @@ class TurnMachine:
     def _voice_began(self, since: float, now: float) -> list[Command]:
         self._active_at = now
         self._voice_since = since
+        if self._turn_since is None:
+            self._turn_since = since
         if self.state in (State.LISTENING, State.DECIDING):
             self._forget_final()
             self.state = State.HEARING
@@ -455,13 +260,14 @@ class TurnMachine:
             min_digits=self.expect.min_digits,
             end_of_turn=final.end_of_turn,
         )
-        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence):
+        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence) and not self._overlong(now):
             return []
         if not final.text:
             return self._was_noise(now)
-        text = f"{self._unanswered} {final.text}".strip()
-        last_speech = self._last_speech
-        return self._fresh_ear() + self._ask(now, "speech", text, final.confidence, last_speech)
+        before = self._unanswered if self._unanswered is not None and self._unanswered.kind == "speech" else None
+        text = final.text if before is None else f"{before.text} {final.text}"
+        turn = Ask(0, "speech", text, final.confidence, self._last_speech, again=before is not None)
+        return self._fresh_ear() + self._ask(now, turn)
 
     def _was_noise(self, now: float) -> list[Command]:
         """What was heard was no speech: go on as if it had not been."""
@@ -471,8 +277,8 @@ class TurnMachine:
             return [*commands, ResumeReply()]
         if self.state in (State.HEARING, State.DECIDING):
             self._rest()
-            if self._unanswered:
-                return commands + self._ask(now, "speech", self._unanswered)
+            if self._unanswered is not None:
+                return commands + self._ask(now, replace(self._unanswered, last_speech_at=None, again=True))
         return commands
 
     def _digit(self, digit: str, now: float) -> list[Command]:
@@ -492,7 +298,7 @@ class TurnMachine:
         digits, self._digits = self._digits, ""
         if self.state is State.CLOSING:
             return []
-        return self._fresh_ear() + self._ask(now, "dtmf", digits or "#")
+        return self._fresh_ear() + self._ask(now, Ask(0, "dtmf", digits or "#"))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -512,14 +318,29 @@ class TurnMachine:
                 return self._interrupt()
             if self._voice_since is None and now - self._paused_at >= PAUSE_DEADLINE_S:
                 return self._was_noise(now)
+        elif self.state is State.HEARING and self._overlong(now):
+            return self._cut_turn(now)
         elif self.state is State.DECIDING:
             return self._decide(now)
         elif self.state is State.LISTENING and now - self._active_at >= self.conversation.idle_s:
             self.state = State.ENDED
             return [EndCall("idle")]
         if self._digits and now - self._digit_at >= DIGIT_GAP_S:
-            return self._give_up("dtmf") + self._enter_digits(now)
+            commands = [] if self.state is State.CLOSING else self._give_up("dtmf")
+            return commands + self._enter_digits(now)
         return []
+
+    def _overlong(self, now: float) -> bool:
+        return self._turn_since is not None and now - self._turn_since >= self.conversation.max_turn_s
+
+    def _cut_turn(self, now: float) -> list[Command]:
+        """Take a turn that does not end as it stands; what is still being said belongs to nothing."""
+        self._voice_since = None
+        self._last_speech = now
+        self._final_id += 1
+        self._final = None
+        self.state = State.DECIDING
+        return [RequestFinal(self._final_id)]
 
     def _spoken_over(self, now: float) -> list[Command]:
         if self.state is State.THINKING:
@@ -544,16 +365,15 @@ class TurnMachine:
             return [StopReply(self.revision, cause)]
         return []
 
-    def _ask(
-        self, now: float, kind: TurnKind, text: str = "", confidence: float = 1.0, last_speech: float | None = None
-    ) -> list[Command]:
+    def _ask(self, now: float, turn: Ask) -> list[Command]:
+        """Ask the hook; the turn gets the next revision."""
         self.revision += 1
-        self._unanswered = text if kind == "speech" else ""
+        self._unanswered = ask = replace(turn, revision=self.revision)
         self._reply_ends_call = None
         self.expect = Listen()
         self.state = State.THINKING
         self._active_at = now
-        return [Ask(self.revision, kind, text, confidence, last_speech)]
+        return [ask]
 
     def _say(self, now: float, phrase: str) -> list[Command]:
         self.revision += 1
@@ -570,7 +390,7 @@ class TurnMachine:
         ):
             return []
         self._active_at = now
-        self._unanswered = ""
+        self._unanswered = None
         reason = event.hang_up or self._reply_ends_call
         if reason is not None:
             self.state = State.ENDED
@@ -590,6 +410,7 @@ class TurnMachine:
     def _fresh_ear(self) -> list[Command]:
         self._forget_final()
         self._last_speech = None
+        self._turn_since = self._voice_since
         self._speech_ms = 0
         self._partial = PartialHeard("")
         return [ResetEar()]

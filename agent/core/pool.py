@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -95,15 +94,17 @@ class WorkerPool:
         threads: worker threads; 0 means one a core.
         name: what the threads are called.
         max_queued: jobs that may wait in all; one more is refused at once.
-        nice: added to the threads' niceness (Linux), so that the media loop is scheduled before them.
+        prepare: called first in each thread, to set its priority; must not raise.
     """
 
-    def __init__(self, threads: int, *, name: str, max_queued: int = 256, nice: int = 0) -> None:
+    def __init__(
+        self, threads: int, *, name: str, max_queued: int = 256, prepare: Callable[[], object] | None = None
+    ) -> None:
         if threads < 0:
             raise ValueError("threads must be 0 (one a core) or more")
         self.threads = threads or os.cpu_count() or 1
         self.name = name
-        self._nice = nice
+        self._prepare = prepare
         self._queue: FairQueue[_Job] = FairQueue(max_items=max_queued, max_per_owner=min(max_queued, MAX_PER_OWNER))
         self._wake = threading.Condition()
         self._workers: list[threading.Thread] = []
@@ -235,9 +236,8 @@ class WorkerPool:
                 self._dropped += 1
 
     def _work(self) -> None:
-        if self._nice and sys.platform == "linux":
-            # On Linux the process id argument of setpriority may name one thread.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+        if self._prepare is not None:
+            self._prepare()
         while (job := self._next()) is not None:
             began = time.monotonic()
             result: Any = None

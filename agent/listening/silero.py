@@ -192,14 +192,22 @@ class VadEngine:
     Args:
         file: the graph, `MODEL_FILE` inside the model folder.
         load: makes the graph; tests pass their own.
+        prepare: called first in the thread, to set its priority; must not raise.
 
     Raises (on entering):
         ModelMissing, EngineError: the graph cannot be loaded.
     """
 
-    def __init__(self, file: Path, *, load: Callable[[Path], VadGraph] = SileroGraph) -> None:
+    def __init__(
+        self,
+        file: Path,
+        *,
+        load: Callable[[Path], VadGraph] = SileroGraph,
+        prepare: Callable[[], object] | None = None,
+    ) -> None:
         self._file = file
         self._load = load
+        self._prepare = prepare
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         # Not bounded itself: each stream hands over at most MAX_PENDING windows.
@@ -310,6 +318,8 @@ class VadEngine:
             log.debug("the event loop ended before the voice-activity thread")
 
     def _work(self, loaded: asyncio.Future[None]) -> None:
+        if self._prepare is not None:
+            self._prepare()
         try:
             graph = self._load(self._file)
         except BaseException as exc:  # whatever it is belongs to the one who waits for the start

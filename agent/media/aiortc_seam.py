@@ -136,6 +136,20 @@ class _Ice(Connection):
         elif 20 <= first <= 63 and self._queue.qsize() < MAX_WAITING_DATAGRAMS:  # DTLS
             super().data_received(data, component)
 
+    def divert_media(self) -> None:
+        """From now on media goes to us before aioice tries to read it as STUN, which costs 5 us a packet."""
+        for protocol in cast(list[Any], self._protocols):
+            protocol.datagram_received = self._diverted(protocol.datagram_received)
+
+    def _diverted(self, stun: Callable[[bytes, Any], None]) -> Callable[[bytes, Any], None]:
+        def received(data: bytes, addr: Any) -> None:
+            if data and 128 <= data[0] <= 191:
+                self._on_media(data)
+            else:
+                stun(data, addr)
+
+        return received
+
     async def query_consent(self) -> None:
         """RFC 7675 with our interval; a request is repeated once, so that a slow path is not taken for a dead one."""
         loop = asyncio.get_running_loop()
@@ -282,6 +296,7 @@ class PeerTransport:
         if peer is None:
             raise ConnectionError("the peer's description is missing")
         await self._ice.connect()
+        self._ice.divert_media()
         prints = [RTCDtlsFingerprint(algorithm=name, value=value) for name, value in peer.fingerprints]
         await self._dtls.start(RTCDtlsParameters(fingerprints=prints))
         if self._dtls.state != "connected":

@@ -8,22 +8,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from agent.errors import MediaError, ProtocolError
+from agent.media import opus
+from agent.media.codec import Decoder
 from agent.media.dtmf import DtmfReceiver
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.jitter import Conceal, Decision, Decode, Fec, JitterBuffer, JitterCounters
-from agent.media.opus import OPUS_CLOCK_HZ, Decoder, has_fec, packet_samples
 from agent.media.rtcp import ReceptionStats
 from agent.media.rtp import parse_rtp
 
 __all__ = ["AudioReceiver"]
 
-RATIO = OPUS_CLOCK_HZ // HEARING_HZ
 CONCEAL_STEP = HEARING_HZ // 400
 """libopus makes multiples of 2.5 ms."""
 QUIET_MEAN = 200.0
 """Mean magnitude (of 32768) under which two frames may be merged unheard: about -44 dB, below any speech."""
-MAX_DTX_BYTES = 2
-"""A packet this short has no audio in it (RFC 7587 section 3.1.3)."""
 MAX_WAITING_DIGITS = 64
 """Key presses between two ticks, and before the first one; nobody types faster, the oldest are dropped."""
 MAX_SAMPLES = HEARING_HZ * 240 // 1000
@@ -32,24 +30,30 @@ FADE_IN = 1.0 - FADE_OUT
 
 
 class AudioReceiver:
-    """One caller's incoming Opus stream.
+    """One caller's incoming stream.
 
     Args:
-        opus_payload_type: the negotiated one.
+        payload_type: the negotiated one of the audio.
         event_payload_types: payload type to clock rate of each negotiated telephone-event.
-        jitter: the buffer to use.
+        jitter: the buffer to use, at the decoder's RTP clock.
+        decoder: of the negotiated encoding, closed with the receiver; None for Opus.
     """
 
     def __init__(
-        self, opus_payload_type: int, event_payload_types: Mapping[int, int], jitter: JitterBuffer[bytes]
+        self,
+        payload_type: int,
+        event_payload_types: Mapping[int, int],
+        jitter: JitterBuffer[bytes],
+        decoder: Decoder | None = None,
     ) -> None:
-        self.reception = ReceptionStats(OPUS_CLOCK_HZ)
+        self._decoder = decoder or opus.Decoder()
+        self._clock_hz = self._decoder.clock_hz
+        self.reception = ReceptionStats(self._clock_hz)
         self.corrupt = 0
         self.last_packet_at: float | None = None
-        self._opus = opus_payload_type
+        self._payload_type = payload_type
         self._events = dict(event_payload_types)
         self._jitter = jitter
-        self._decoder = Decoder(HEARING_HZ)
         self._dtmf = DtmfReceiver()
         self._digits: deque[str] = deque(maxlen=MAX_WAITING_DIGITS)
         self._samples = np.zeros(MAX_SAMPLES, np.int16)
@@ -66,21 +70,14 @@ class AudioReceiver:
         except ProtocolError:
             self.corrupt += 1
             return
-        if packet.payload_type == self._opus:
-            samples = packet_samples(packet.payload)
+        if packet.payload_type == self._payload_type:
+            payload = packet.payload
+            samples, fec, dtx = self._decoder.inspect(payload)
             if not samples:
                 self.corrupt += 1
                 return
-            payload = packet.payload
             self._jitter.push(
-                packet.ssrc,
-                packet.sequence,
-                packet.timestamp,
-                payload,
-                now,
-                samples=samples,
-                fec=has_fec(payload),
-                dtx=len(payload) <= MAX_DTX_BYTES,
+                packet.ssrc, packet.sequence, packet.timestamp, payload, now, samples=samples, fec=fec, dtx=dtx
             )
         elif packet.payload_type in self._events:
             self._jitter.push_event(packet.ssrc, packet.sequence)
@@ -94,10 +91,10 @@ class AudioReceiver:
     def tick(self, now: float) -> tuple[Pcm, list[str]]:
         """The next 20 ms, int16 [320], and the key presses that ended since the last tick."""
         frame = self._frame(now)
-        quiet = float(np.abs(frame.astype(np.int32)).mean()) < QUIET_MEAN
-        if self._jitter.may_shorten(now, quiet=quiet):
+        if self._jitter.may_shorten(now, quiet=lambda: _is_quiet(frame)):
             following = self._frame(now)
-            frame = (frame * FADE_OUT + following * FADE_IN).astype(np.int16)
+            merged: Pcm = (frame * FADE_OUT + following * FADE_IN).astype(np.int16)
+            frame = merged
         self._digits += self._dtmf.tick(now)
         digits = list(self._digits)
         self._digits.clear()
@@ -108,7 +105,16 @@ class AudioReceiver:
         self._decoder.close()
 
     def _frame(self, now: float) -> Pcm:
-        for decision in self._jitter.tick(now):
+        decisions = self._jitter.tick(now)
+        if not self._held and len(decisions) == 1:
+            # Nearly every tick: a packet is a frame, and needs no putting together.
+            only = self._render(decisions[0])
+            if len(only) == HEARING_SAMPLES:
+                return only
+            decisions = []
+            self._held = min(len(only), MAX_SAMPLES)
+            self._samples[: self._held] = only[: self._held]
+        for decision in decisions:
             pcm = self._render(decision)
             room = min(len(pcm), MAX_SAMPLES - self._held)
             self._samples[self._held : self._held + room] = pcm[:room]
@@ -121,7 +127,7 @@ class AudioReceiver:
         return frame
 
     def _render(self, decision: Decision[bytes]) -> Pcm:
-        samples = decision.samples // RATIO
+        samples = decision.samples * HEARING_HZ // self._clock_hz
         try:
             if isinstance(decision, Decode):
                 return _exactly(self._decoder.decode(decision.payload), samples)
@@ -145,6 +151,10 @@ class AudioReceiver:
             return _exactly(self._decoder.conceal(whole), samples)
         except MediaError:
             return np.zeros(samples, np.int16)
+
+
+def _is_quiet(frame: Pcm) -> bool:
+    return float(np.abs(frame.astype(np.int32)).mean()) < QUIET_MEAN
 
 
 def _exactly(pcm: Pcm, samples: int) -> Pcm:

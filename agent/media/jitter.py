@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -284,11 +285,11 @@ class JitterBuffer(Generic[T]):
         self._cut_excess(now)
         return decisions
 
-    def may_shorten(self, now: float, *, quiet: bool) -> bool:
+    def may_shorten(self, now: float, *, quiet: Callable[[], bool]) -> bool:
         """After a tick: whether the next frame should be merged into this one, because the delay is above target.
 
         Args:
-            quiet: the frame just made is quiet enough that nobody hears the joint.
+            quiet: asked only where it matters, whether the frame just made is so quiet that nobody hears the joint.
         """
         excess = self._excess(now)
         if excess < HYSTERESIS_S or not self._next_is_real():
@@ -299,7 +300,7 @@ class JitterBuffer(Generic[T]):
             self._excess_since = now
         impatient = now - self._excess_since >= PATIENCE_S
         pace = 1 if excess > 0.4 else 2 if excess > 0.15 else 4
-        if quiet or (impatient and self._since_merge >= pace):
+        if quiet() or (impatient and self._since_merge >= pace):
             self._since_merge = 0
             self.counters.merged += 1
             return True
@@ -309,9 +310,7 @@ class JitterBuffer(Generic[T]):
         """Seconds that could be cut with the target delay still kept; negative while the delay is at target."""
         if self._next_seq is None or not self._transits:
             return -1.0
-        level = now - self._floor - (self._next_ts - self._carry) / self.clock_hz
-        self.counters.delay_ms = round(max(0.0, level) * 1000 + FRAME_MS, 1)
-        return level - self._target_s
+        return now - self._floor - (self._next_ts - self._carry) / self.clock_hz - self._target_s
 
     def _next_is_real(self) -> bool:
         if not self._order or self._order[0] != self._next_seq:
@@ -320,7 +319,10 @@ class JitterBuffer(Generic[T]):
         return self._carry + head.samples >= self.frame and head.timestamp == self._next_ts
 
     def _cut_excess(self, now: float) -> None:
-        if self._excess(now) <= MAX_EXCESS_S:
+        excess = self._excess(now)
+        if self._next_seq is not None and self._transits:
+            self.counters.delay_ms = round(max(0.0, excess + self._target_s) * 1000 + FRAME_MS, 1)
+        if excess <= MAX_EXCESS_S:
             return
         while len(self._order) > 1 and self._excess(now) > 0:
             self._pop()

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.errors import EnvironmentFault, MediaError
+from agent.media.codec import MAX_PACKET_MS, Contents
 from agent.media.frames import HEARING_HZ, Pcm
 
 __all__ = ["OPUS_CLOCK_HZ", "Decoder", "Encoder", "has_fec", "packet_samples"]
@@ -24,11 +25,11 @@ OPUS_CLOCK_HZ = 48_000
 """RTP timestamps of Opus always count at this rate (RFC 7587 section 4.1)."""
 
 RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-MAX_PACKET_MS = 120
-"""The longest packet there is (RFC 6716 section 3.2.5)."""
 MAX_PACKET_BYTES = 1_275 * 6
 """More than any packet a real-time peer sends; an attacker's longer one is refused before libopus sees it."""
 OUT_BYTES = 1_275
+MAX_DTX_BYTES = 2
+"""A packet this short has no audio in it (RFC 7587 section 3.1.3)."""
 
 APPLICATION_VOIP = 2048
 SET_BITRATE = 4002
@@ -128,11 +129,13 @@ def has_fec(payload: bytes) -> bool:
 
 
 class Decoder:
-    """Opus to mono PCM at one rate.
+    """Opus to mono PCM at one rate. Implements codec.Decoder at 16 kHz.
 
     Args:
         sample_rate_hz: 8000, 12000, 16000, 24000 or 48000.
     """
+
+    clock_hz = OPUS_CLOCK_HZ
 
     def __init__(self, sample_rate_hz: int = HEARING_HZ) -> None:
         if sample_rate_hz not in RATES_HZ:
@@ -144,6 +147,10 @@ class Decoder:
         error = ctypes.c_int()
         self._state: int | None = self._lib.opus_decoder_create(sample_rate_hz, 1, ctypes.byref(error))
         _check(error.value, "creating a decoder")
+
+    def inspect(self, payload: bytes) -> Contents:
+        """Duration, FEC and DTX of a packet, from its first bytes."""
+        return Contents(packet_samples(payload), has_fec(payload), len(payload) <= MAX_DTX_BYTES)
 
     def decode(self, payload: bytes) -> Pcm:
         """One packet to int16 [n], n its duration. Raises MediaError on a corrupted packet."""
@@ -189,7 +196,7 @@ class Decoder:
 
 
 class Encoder:
-    """Mono PCM at one rate to Opus: voice, in-band FEC, DTX on request.
+    """Mono PCM at one rate to Opus: voice, in-band FEC, DTX on request. Implements codec.Encoder.
 
     Args:
         sample_rate_hz: 8000, 12000, 16000, 24000 or 48000.
@@ -198,12 +205,18 @@ class Encoder:
         expected_loss_pct: what in-band FEC prepares for; 0 turns it off.
     """
 
+    clock_hz = OPUS_CLOCK_HZ
+    discontinuous = True
+    stateful = True
+
     def __init__(
         self, sample_rate_hz: int, *, bitrate: int = 32_000, complexity: int = 5, expected_loss_pct: int = 5
     ) -> None:
         if sample_rate_hz not in RATES_HZ:
             raise MediaError(f"Opus encodes from {RATES_HZ} Hz, not {sample_rate_hz}")
         self.sample_rate_hz = sample_rate_hz
+        # Complexity and FEC are left out: speech encoded beforehand can have more of both than a live call affords.
+        self.key = f"opus/{sample_rate_hz}/{bitrate}"
         self._lib = _library()
         self._pcm = np.zeros(sample_rate_hz * MAX_PACKET_MS // 2000, np.int16)
         self._address = self._pcm.ctypes.data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from agent.errors import MediaError, ProtocolError
+from agent.media.dtmf import DIGITS
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.liveness import SilenceWatch
 from agent.media.playout import Playout
@@ -19,6 +21,8 @@ from agent.media.stats import PortStats
 from agent.media.ticker import Ticker
 
 __all__ = ["PcmPort"]
+
+logger = logging.getLogger(__name__)
 
 RATES_HZ = (8_000, 16_000, 24_000, 48_000)
 MAX_MESSAGE_MS = 200
@@ -117,7 +121,7 @@ class PcmPort:
 
     def press(self, digit: str) -> None:
         """A key press from the peer. Raises ProtocolError on what is not a key."""
-        if len(digit) != 1 or digit not in "0123456789*#ABCD":
+        if len(digit) != 1 or digit not in DIGITS:
             raise ProtocolError("digit must be one of 0-9 * # A-D", field="digit")
         if self._sink is not None and not self._closed:
             self._sink.on_dtmf(digit)
@@ -153,6 +157,14 @@ class PcmPort:
         self._room.set()
 
     def _tick(self, _tick: int) -> None:
+        try:
+            self._exchange()
+        except Exception:
+            # A call without ticks never ends by itself.
+            logger.exception("a PCM port failed")
+            self.peer_closed("internal error")
+
+    def _exchange(self) -> None:
         frame = self._playout.read()
         if frame is not None:
             data = frame.astype("<i2", copy=False).tobytes()

@@ -1,16 +1,19 @@
 """What the agent is about to say: a bounded queue of samples, read one 20 ms frame a tick.
 
 Pure: no clock, no I/O. Positions count samples of speech from the start of the call; silence is not counted, so a
-position says exactly how much of what was written has left.
+position says exactly how much of what was written has left. Speech that is encoded already keeps its packets: `encoded`
+says which one belongs to the frame just read, so that a port with that encoding can send it as it is.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
 from agent.errors import MediaError
+from agent.media.encoded import EncodedFrame, EncodedSpeech
 from agent.media.frames import FRAME_MS, Pcm
 
 __all__ = ["Playout"]
@@ -20,6 +23,15 @@ MAX_QUEUED_S = 30.0
 
 FADE_MS = 5
 """Length of the fade when speech is cut; shorter clicks, longer is heard as a slur."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    pcm: Pcm
+    """What is left of it."""
+    speech: EncodedSpeech | None = None
+    index: int = 0
+    """Next packet of `speech`."""
 
 
 class Playout:
@@ -36,7 +48,9 @@ class Playout:
         self.max_queued_samples = int(max_queued_s * sample_rate_hz)
         self.position = 0
         """Samples of speech read so far: what the caller has been sent."""
-        self._pieces: deque[Pcm] = deque()
+        self.encoded: EncodedFrame | None = None
+        """The packet that is exactly the frame last read; None if that was not encoded, or was faded."""
+        self._pieces: deque[_Piece] = deque()
         self._queued = 0
         self._ended = True
         self._paused = False
@@ -59,17 +73,32 @@ class Playout:
         return self._queued == 0 and self._ended
 
     def write(self, pcm: Pcm) -> int:
-        """Queue int16 [n] mono samples; returns the position at which they will have been heard.
+        """Queue int16 [n] mono samples, not to be changed afterwards.
 
+        Returns the position at which they will have been heard.
         Raises MediaError if the queue's bound would be passed; nothing is queued then.
         """
         if pcm.ndim != 1 or pcm.dtype != np.int16:
             raise MediaError(f"playout takes int16 [n] mono, got {pcm.dtype} {list(pcm.shape)}")
-        if len(pcm) > self.room_samples:
-            raise MediaError(f"playout queue is full: {len(pcm)} samples offered, room for {self.room_samples}")
-        if len(pcm):
-            self._pieces.append(pcm)
-            self._queued += len(pcm)
+        return self._append(_Piece(pcm))
+
+    def write_encoded(self, speech: EncodedSpeech) -> int:
+        """Queue speech with its packets; returns the position at which it will have been heard.
+
+        It begins and ends on a frame: a part of a frame before it goes out padded with silence, as its own last one.
+        Raises MediaError if the rate is another or the queue's bound would be passed; nothing is queued then.
+        """
+        if speech.sample_rate_hz != self.sample_rate_hz:
+            raise MediaError(f"playout is at {self.sample_rate_hz} Hz, encoded speech at {speech.sample_rate_hz} Hz")
+        return self._append(_Piece(speech.pcm, speech))
+
+    def _append(self, piece: _Piece) -> int:
+        count = len(piece.pcm)
+        if count > self.room_samples:
+            raise MediaError(f"playout queue is full: {count} samples offered, room for {self.room_samples}")
+        if count:
+            self._pieces.append(piece)
+            self._queued += count
             self._ended = False
         return self.position + self._queued
 
@@ -95,22 +124,28 @@ class Playout:
             self._paused = self._fade_out = False
 
     def read(self) -> Pcm | None:
-        """The next 20 ms frame, int16 [frame_samples], or None for silence.
+        """The next 20 ms frame, int16 [frame_samples], not to be changed; or None for silence.
 
         While an utterance is being written, less than a frame waits for the rest of it.
         """
-        if self._queued == 0 or (self._queued < self.frame_samples and not self._ended):
+        self.encoded = None
+        span, complete = self._span()
+        if span == 0 or not (complete or self._ended):
             return None
         if self._paused:
             if not self._fade_out:
                 return None
             self._fade_out = False
-            return _faded(self._head(self.frame_samples), 1.0, 0.0)
-        frame = self._head(self.frame_samples)
-        self._drop(min(self._queued, self.frame_samples))
+            return _faded(self._head(span, self.frame_samples), 1.0, 0.0)
+        frame = self._head(span, self.frame_samples)
+        first = self._pieces[0]
+        speech, index = first.speech, first.index
+        self._drop(span)
         if self._fade_in:
             self._fade_in = False
             return _faded(frame, 0.0, 1.0)
+        if speech is not None:
+            self.encoded = EncodedFrame(speech, index)
         return frame
 
     def clear(self) -> int:
@@ -120,20 +155,34 @@ class Playout:
         """
         silent = self._paused and not self._fade_out
         keep = 0 if silent else min(self._queued, self.sample_rate_hz * FADE_MS // 1000)
-        tail = _faded(self._head(keep), 1.0, 0.0)
-        self._pieces = deque([tail] if keep else [])
+        tail = _faded(self._head(keep, keep), 1.0, 0.0)
+        self._pieces = deque([_Piece(tail)] if keep else [])
         self._queued = keep
         self._ended = True
         self._paused = self._fade_out = self._fade_in = False
         return self.position + keep
 
-    def _head(self, samples: int) -> Pcm:
-        """The first samples of the queue, padded with zeros, without taking them."""
-        out = np.zeros(samples, np.int16)
+    def _span(self) -> tuple[int, bool]:
+        """(samples of the next frame that are there, whether no more belong to it)."""
+        span = 0
+        for piece in self._pieces:
+            if piece.speech is not None:
+                return (span or min(len(piece.pcm), self.frame_samples)), True
+            span += len(piece.pcm)
+            if span >= self.frame_samples:
+                return self.frame_samples, True
+        return span, False
+
+    def _head(self, samples: int, size: int) -> Pcm:
+        """The first samples of the queue, padded with zeros to `size`, without taking them; not to be changed."""
+        first = self._pieces[0].pcm if self._pieces else np.zeros(0, np.int16)
+        if len(first) >= size == samples:
+            return first[:size]
+        out = np.zeros(size, np.int16)
         filled = 0
         for piece in self._pieces:
-            take = min(len(piece), samples - filled)
-            out[filled : filled + take] = piece[:take]
+            take = min(len(piece.pcm), samples - filled)
+            out[filled : filled + take] = piece.pcm[:take]
             filled += take
             if filled == samples:
                 break
@@ -144,11 +193,12 @@ class Playout:
         self.position += samples
         while samples:
             piece = self._pieces[0]
-            if len(piece) <= samples:
+            if len(piece.pcm) <= samples:
                 self._pieces.popleft()
-                samples -= len(piece)
+                samples -= len(piece.pcm)
             else:
-                self._pieces[0] = piece[samples:]
+                piece.pcm = piece.pcm[samples:]
+                piece.index += 1
                 samples = 0
 
 

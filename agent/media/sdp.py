@@ -1,7 +1,8 @@
 """Reading a browser's SDP offer and writing the answer (RFC 8866, RFC 9429, RFC 9143 for BUNDLE). Pure.
 
-We take one Opus audio section and one data channel section on its transport, and refuse everything else with port 0, so
-a caller may offer video without harm. Whatever is wrong with an offer is a NegotiationError that names the part.
+We take one audio section (Opus, G.722 or G.711: the first that the caller lists, RFC 3264 section 6.1) and one data
+channel section on its transport, and refuse everything else with port 0, so a caller may offer video without harm.
+Whatever is wrong with an offer is a NegotiationError that names the part.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.errors import NegotiationError
+from agent.media.codec import CODECS, OPUS, Codec, codec_named
 
 __all__ = ["Candidate", "Local", "Offer", "build_answer", "parse_candidate", "parse_offer"]
 
@@ -72,10 +74,12 @@ class Offer:
     data: int | None
     """Index of the data channel section, if there is one on the same transport."""
     mids: tuple[str, ...]
-    opus: int
-    """Payload type."""
+    codec: Codec
+    """The encoding for both ways."""
+    payload_type: int
+    """Its number."""
     events: Mapping[int, int]
-    """Payload type to clock rate of telephone-event."""
+    """Payload type to clock rate of telephone-event; the one that fits the codec's clock is first."""
     direction: str
     """Ours."""
     setup: str
@@ -143,11 +147,11 @@ def parse_offer(sdp: str) -> Offer:
         raise NegotiationError("no m= section: an audio section is required")
     audio = next((index for index, s in enumerate(sections) if s.kind == "audio" and s.port != 0), None)
     if audio is None:
-        raise NegotiationError("no audio m-line: one with Opus is required")
+        raise NegotiationError("no audio m-line: one with Opus, G722, PCMU or PCMA is required")
     section = sections[audio]
     if "SAVPF" not in section.profile and "SAVP" not in section.profile:
         raise NegotiationError(f"audio m-line: profile {section.profile[:40]} is not encrypted (UDP/TLS/RTP/SAVPF)")
-    opus, events = _codecs(section)
+    codec, payload_type, events = _codecs(section)
     if section.get("rtcp-mux") is None:
         raise NegotiationError("audio m-line: a=rtcp-mux is required")
 
@@ -181,7 +185,8 @@ def parse_offer(sdp: str) -> Offer:
         audio=audio,
         data=data,
         mids=mids,
-        opus=opus,
+        codec=codec,
+        payload_type=payload_type,
         events=events,
         direction=DIRECTIONS[direction],
         setup=DTLS_ROLES[setup],
@@ -206,11 +211,13 @@ def build_answer(offer: Offer, local: Local) -> str:
     for index, section in enumerate(offer.sections):
         mid = [f"a=mid:{offer.mids[index]}"] if section.get("mid") is not None else []
         if index == offer.audio:
-            payload_types = [offer.opus, *offer.events]
+            payload_types = [offer.payload_type, *offer.events]
             lines += [f"m=audio 9 {section.profile} {' '.join(map(str, payload_types))}", "c=IN IP4 0.0.0.0"]
             lines += ["a=rtcp:9 IN IP4 0.0.0.0", *_transport(offer, local), *mid, f"a={offer.direction}"]
-            lines += ["a=msid:rejoinder agent", "a=rtcp-mux", f"a=rtpmap:{offer.opus} opus/48000/2"]
-            lines.append(f"a=fmtp:{offer.opus} {OPUS_FMTP}")
+            lines += ["a=msid:rejoinder agent", "a=rtcp-mux"]
+            lines.append(f"a=rtpmap:{offer.payload_type} {offer.codec.encoding}")
+            if offer.codec == OPUS:
+                lines.append(f"a=fmtp:{offer.payload_type} {OPUS_FMTP}")
             for payload_type, clock in offer.events.items():
                 lines += [f"a=rtpmap:{payload_type} telephone-event/{clock}", f"a=fmtp:{payload_type} 0-15"]
             lines += ["a=ptime:20", "a=maxptime:60", f"a=ssrc:{local.ssrc} cname:{local.cname}"]
@@ -278,21 +285,30 @@ def _mid(section: Section, index: int) -> str:
     return mid
 
 
-def _codecs(section: Section) -> tuple[int, dict[int, int]]:
-    opus: int | None = None
+def _codecs(section: Section) -> tuple[Codec, int, dict[int, int]]:
+    known: dict[str, Codec] = {str(codec.payload_type): codec for codec in CODECS if codec.payload_type is not None}
     events: dict[int, int] = {}
     for rtpmap in section.all("rtpmap"):
         number, _, encoding = rtpmap.partition(" ")
         if number not in section.formats or not (number.isascii() and number.isdigit() and 0 <= int(number[:4]) < 128):
             continue
         name, _, rest = encoding.strip().lower().partition("/")
-        if name == "opus" and rest == "48000/2" and opus is None:
-            opus = int(number)
-        elif name == "telephone-event" and rest.partition("/")[0] in ("8000", "48000") and len(events) < 2:
+        if name == "telephone-event" and rest.partition("/")[0] in ("8000", "48000") and len(events) < 2:
             events[int(number)] = int(rest.partition("/")[0])
-    if opus is None:
-        raise NegotiationError("audio m-line: Opus (opus/48000/2) is required")
-    return opus, dict(sorted(events.items(), key=lambda item: -item[1]))
+        # What a=rtpmap says holds, also against a static number.
+        found = codec_named(encoding)
+        if found is not None:
+            known[number] = found
+        else:
+            known.pop(number, None)
+    chosen = next((number for number in section.formats if number in known), None)
+    if chosen is None:
+        names = ", ".join(codec.encoding for codec in CODECS)
+        raise NegotiationError(f"audio m-line: one of {names} is required")
+    codec = known[chosen]
+    # RFC 4733 section 2.1: events share the stream's timestamps, so its clock suits them best.
+    order = sorted(events.items(), key=lambda item: (item[1] != codec.clock_hz, -item[1]))
+    return codec, int(chosen), dict(order)
 
 
 def _is_data(section: Section) -> bool:

@@ -1,4 +1,4 @@
-"""A browser's call as a port: one WebRTC peer with Opus both ways, key presses and the event channel.
+"""A browser's call as a port: one WebRTC peer with one encoding both ways, key presses and the event channel.
 
 The port answers an offer, connects in a task of its own, and from the moment DTLS is up does one frame each way a tick.
 It never blocks the loop: a tick is one decode, one encode and one datagram.
@@ -21,11 +21,11 @@ from agent.config import MediaSettings
 from agent.errors import NegotiationError
 from agent.media.aiortc_seam import PeerTransport
 from agent.media.channel import EventChannel
-from agent.media.frames import SPEAKING_HZ
+from agent.media.codecs import make_decoder, make_encoder
+from agent.media.fec import FecPolicy
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
 from agent.media.liveness import SilenceWatch
-from agent.media.opus import OPUS_CLOCK_HZ, Encoder
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
@@ -43,8 +43,6 @@ CONNECT_S = 20.0
 CLOSE_S = 2.0
 REPORT_TICKS = 50
 """One RTCP report a second, varied by half so that reports of many calls do not fall together (RFC 3550 6.2)."""
-MAX_EXPECTED_LOSS_PCT = 30
-"""FEC for more takes so many bits that the voice itself suffers."""
 CNAME = "rejoinder"
 """RFC 7022 wants it unlinkable between sessions: one name for every call says nothing."""
 
@@ -58,7 +56,7 @@ class WebRtcPort:
         self._offer = offer
         self._settings = settings
         self._ticker = ticker
-        self._playout = Playout(SPEAKING_HZ)
+        self._playout = Playout(offer.codec.sample_rate_hz)
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False
@@ -69,7 +67,7 @@ class WebRtcPort:
         self._bytes_sent = 0
         self._failures = 0
         self._remote_loss = 0.0
-        self._expected_loss_pct = settings.expected_loss_pct
+        self._fec = FecPolicy(settings.expected_loss_pct)
         self._round_trip_s: float | None = None
         self._reports: dict[int, float] = {}
         self._running: asyncio.Task[None] | None = None
@@ -77,24 +75,20 @@ class WebRtcPort:
         self.answer_sdp = ""
         """The answer to give to the page; all candidates are in it."""
         self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
-        encoder = Encoder(
-            SPEAKING_HZ,
-            bitrate=settings.opus_bitrate,
-            complexity=settings.opus_complexity,
-            expected_loss_pct=settings.expected_loss_pct,
-        )
+        encoder = make_encoder(offer.codec, settings)
         event = next(iter(offer.events.items()), None)
         # RFC 3550 section 8.1: an SSRC must be unpredictable; zero is avoided, some peers take it for "none".
-        self._sender = AudioSender(encoder, offer.opus, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
+        self._sender = AudioSender(encoder, offer.payload_type, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
         self._receiver = AudioReceiver(
-            offer.opus,
+            offer.payload_type,
             offer.events,
             JitterBuffer(
-                clock_hz=OPUS_CLOCK_HZ,
+                clock_hz=offer.codec.clock_hz,
                 min_ms=settings.jitter_min_ms,
                 start_ms=settings.jitter_start_ms,
                 max_ms=settings.jitter_max_ms,
             ),
+            make_decoder(offer.codec),
         )
         self._transport = PeerTransport(settings, self, data=offer.data is not None)
 
@@ -135,7 +129,7 @@ class WebRtcPort:
 
     @property
     def sample_rate_hz(self) -> int:
-        return SPEAKING_HZ
+        return self._playout.sample_rate_hz
 
     @property
     def playout(self) -> Playout:
@@ -215,7 +209,8 @@ class WebRtcPort:
                 sent_at = self._reports.get(item.last_sr)
                 if sent_at is not None:
                     self._round_trip_s = max(0.0, now - sent_at - item.delay_since_sr / 65536)
-                self._adapt_fec()
+                if self._fec.report(self._remote_loss, now) and self._closing is None:
+                    self._sender.expect_loss(self._fec.percent)
 
     def on_channel(self, channel: RTCDataChannel) -> None:
         self._channel.adopt(channel)
@@ -238,19 +233,35 @@ class WebRtcPort:
             logger.info("a WebRTC connection did not come up: %s", exc or "no answer in time")
             self.on_gone("not connected")
             return
+        except Exception:
+            # aiortc and OpenSSL raise what they like; without this the call would wait for its first tick for ever.
+            logger.exception("connecting a WebRTC transport failed")
+            self.on_gone("not connected")
+            return
         if self._closing is not None:
-            return  # what we wait for may swallow our cancellation: a closed port must not be ticked
+            # Closed while the last step of connecting was being carried out: no tick may follow.
+            return
         self._connected = True
         self._connected_at = time.monotonic()
         self._ticker.add(self._tick)
 
     def _tick(self, tick: int) -> None:
+        try:
+            self._exchange(tick)
+        except Exception:
+            # A call without ticks never ends by itself.
+            logger.exception("a WebRTC port failed")
+            self.on_gone("internal error")
+
+    def _exchange(self, tick: int) -> None:
         now = time.monotonic()
         if self._first_tick is None:
             self._first_tick = tick
         elapsed = tick - self._first_tick
+        # Read in any case: a reply to a peer that takes no audio must end, too.
+        speech = self._playout.read()
         if self._offer.direction in ("sendrecv", "sendonly"):
-            for packet in self._sender.tick(self._playout.read(), elapsed):
+            for packet in self._sender.tick(speech, elapsed, self._playout.encoded):
                 self._put(packet)
         if elapsed >= self._next_report:
             self._report(now)
@@ -277,14 +288,6 @@ class WebRtcPort:
                 del self._reports[next(iter(self._reports))]
         self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
 
-    def _adapt_fec(self) -> None:
-        # In steps of 5 %, as every change costs the encoder a look at its rates.
-        seen = min(MAX_EXPECTED_LOSS_PCT, 5 * round(self._remote_loss * 20))
-        wanted = max(self._settings.expected_loss_pct, seen)
-        if wanted != self._expected_loss_pct and self._closing is None:
-            self._expected_loss_pct = wanted
-            self._sender.expect_loss(wanted)
-
     def _last_packet_at(self) -> float:
         return max(self._receiver.last_packet_at or 0.0, self._connected_at)
 
@@ -304,14 +307,17 @@ class WebRtcPort:
         return self._closing
 
     async def _shut_down(self) -> None:
-        running = self._running
-        if running is not None and running is not asyncio.current_task():
-            running.cancel()
-            await asyncio.wait({running})
-        if self._connected:
-            self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
-        self._connected = False
-        self._channel.close()
-        await self._transport.close()
-        self._receiver.close()
-        self._sender.close()
+        try:
+            running = self._running
+            if running is not None:
+                running.cancel()
+                await asyncio.wait({running})
+            if self._connected:
+                self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
+            self._connected = False
+            self._channel.close()
+            await self._transport.close()
+        finally:
+            # Also when `close` lost patience and cancelled this: the codecs are native memory.
+            self._receiver.close()
+            self._sender.close()

@@ -30,8 +30,8 @@ from agent.nlu.hook import (
 
 __all__ = ["ACTION_NAMES", "action_from_json", "check_item", "explain", "tool_descriptions"]
 
-MAX_SEND_BYTES = 64 * 1024
-"""Largest `Send` payload as JSON; an SCTP message above this is refused by some browsers."""
+MAX_SEND_BYTES = 56 * 1024
+"""Largest `Send` payload as JSON: with what goes around it, a data-channel message that every browser takes."""
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _Tag = Annotated[str, StringConstraints(max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from agent.language import primary_language
 from agent.nlu.hook import Turn
 
 __all__ = ["DEFAULT_SYSTEM_PROMPT", "messages"]
@@ -27,7 +28,7 @@ MAX_HISTORY_CHARS = 24_000
 def messages(turn: Turn, system_prompt: str = "") -> list[dict[str, str]]:
     """System prompt, history as it was heard, and what the caller just did."""
     out = [{"role": "system", "content": system_prompt.strip() or DEFAULT_SYSTEM_PROMPT}]
-    if turn.language.split("-")[0] != "en":
+    if primary_language(turn.language) != "en":
         out[0]["content"] += f" Answer in the language {turn.language}."
     note = ""
     for role, text, unheard, interrupted in _recent(turn):

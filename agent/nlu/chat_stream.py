@@ -52,16 +52,20 @@ class ChatReader:
             self._finished = True
         yield from self.end()
 
+    def done(self) -> None:
+        """The stream said `[DONE]`: complete, also for endpoints that give no finish_reason."""
+        self._finished = True
+
     def end(self) -> Iterator[str | Action]:
-        """The stream is over.
+        """The stream is over: what tool calls were gathered.
 
         Raises:
-            HookError: it held no choice, or stopped before the model did.
+            HookError: it held no choice, or stopped before the model did, or a tool call is not whole.
         """
         if not self._choices:
             raise HookError("the completion has no choices")
         if not self._finished:
-            raise HookError("the completion broke off: the stream ended before a finish_reason")
+            raise HookError("the completion broke off: the stream ended before a finish_reason or [DONE]")
         yield from self._flush(len(self._calls))
 
     def _first_choice(self, document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any
@@ -16,12 +17,16 @@ from typing import Any
 from agent.errors import HookError
 from agent.nlu.actions import check_item
 from agent.nlu.hook import Action, Nlu, Turn
+from agent.nlu.hook_steps import HookSteps
 from agent.nlu.spread import spread
 
 __all__ = ["GuardedReply", "guarded"]
 
 CLOSE_DEADLINE_S = 1.0
 """How long a hook's clean-up may take before the call stops waiting for it."""
+
+HELD_S = 0.1
+"""A step of a hook that holds the event loop longer is worth a warning: every call's sound waits for it."""
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +113,13 @@ class GuardedReply:
         task, self._task = self._task, None
         if task is None or task.done():
             return None
-        _leaving.add(task)
-        task.add_done_callback(_leaving.discard)
+        _hold(task)
         return task
+
+
+def _hold(task: asyncio.Task[None]) -> None:
+    _leaving.add(task)
+    task.add_done_callback(_leaving.discard)
 
 
 class _Driver:
@@ -126,32 +135,48 @@ class _Driver:
         """One item for each demand, then a HookError or None for the end."""
         self._nlu = nlu
         self._chars_left = self._max_chars = max_chars
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clean_up_failed = False
 
     async def run(self) -> None:
         """Read the hook as it is asked for, to its end."""
+        self._loop = asyncio.get_running_loop()
+        steps = HookSteps(self._on_stray, time.monotonic)
         try:
-            await self._read_hook()
+            await self._read_hook(steps)
         except asyncio.CancelledError:
             if self._being_cancelled():
                 raise
             self._tell(HookError("the hook cancelled itself"))
         except HookError as exc:
             self._tell(exc)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as exc:  # a hook's SystemExit or GeneratorExit must not end the server
-            self._tell(_hook_error(exc))
+        except BaseException as exc:
+            # KeyboardInterrupt and SystemExit among them: a task that ends with one of those ends the loop and with it
+            # every call. A real interrupt comes by the loop's signal handler, not from here.
+            if self.ended:
+                self._warn_of_clean_up(exc)
+            else:
+                self._tell(_hook_error(exc))
         else:
             self._tell(None)
+        finally:
+            if steps.longest_s > HELD_S:
+                log.warning(
+                    "call %s: the hook held the event loop for %.1f s: use a plain def, or await",
+                    self.turn.session.id,
+                    steps.longest_s,
+                )
 
-    async def _read_hook(self) -> None:
+    async def _read_hook(self, steps: HookSteps) -> None:
         await self._demand()
-        items = spread(self._nlu.reply(self.turn))
+        items = spread(steps.call(lambda: self._nlu.reply(self.turn)))
         try:
             while True:
                 try:
-                    item = await anext(items)
+                    item = await steps.drive(anext(items))
                 except StopAsyncIteration:
+                    return
+                if self.ended:  # it answered its cancellation with one more item, which must not be its last step
                     return
                 try:
                     checked = self._checked(item)
@@ -161,15 +186,34 @@ class _Driver:
                 self._tell(checked)
                 await self._demand()
         finally:
-            await self._clean_up(items)
+            await self._clean_up(items, steps)
 
-    async def _clean_up(self, items: AsyncGenerator[Any, None]) -> None:
+    async def _clean_up(self, items: AsyncGenerator[Any, Any], steps: HookSteps) -> None:
         try:
-            await items.aclose()
-        except (asyncio.CancelledError, KeyboardInterrupt):
+            await steps.drive(items.aclose())
+        except asyncio.CancelledError:
             raise
         except BaseException as exc:  # the reply is over; a failing clean-up is worth a line and no more
+            self._warn_of_clean_up(exc)
+
+    def _warn_of_clean_up(self, exc: BaseException) -> None:
+        if not self._clean_up_failed:
             log.warning("hook of call %s failed in its clean-up: %s", self.turn.session.id, type(exc).__name__)
+        self._clean_up_failed = True
+
+    def _on_stray(self, stray: AsyncGenerator[Any, Any]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._close_stray, stray)
+
+    def _close_stray(self, stray: AsyncGenerator[Any, Any]) -> None:
+        _hold(asyncio.create_task(self._end_stray(stray), name=f"hook clean-up {self.turn.session.id}"))
+
+    async def _end_stray(self, stray: AsyncGenerator[Any, Any]) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await self._clean_up(stray, HookSteps(self._on_stray, time.monotonic))
+        except TimeoutError as exc:
+            self._warn_of_clean_up(exc)
 
     async def _demand(self) -> None:
         await self.wanted.wait()

@@ -48,7 +48,7 @@ class Session:
     caller: str | None = None
     """Telephone number, user id or whatever the channel knows; None when anonymous."""
     state: MutableMapping[str, Any] = field(default_factory=dict)
-    """The hook's own memory of this call. JSON-like values only; lives as long as the call."""
+    """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
 
 
 @dataclass(frozen=True, slots=True)

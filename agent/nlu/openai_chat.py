@@ -71,7 +71,8 @@ async def _read(answer: RemoteAnswer, reader: ChatReader) -> AsyncGenerator[str 
     if answer.content_type == "text/event-stream":
         async with aclosing(answer.events()) as events:
             async for _, data in events:
-                if data == "[DONE]":
+                if data.strip() == "[DONE]":
+                    reader.done()
                     break
                 for item in reader.chunk(_object(decode_json(data, "a chunk of the completion"))):
                     yield item

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.language import primary_language
 from agent.speech.boundaries import CLOSERS, HAN_CLOSERS, Verdict, full_stop, skip_span
 from agent.speech.english import DATA
 from agent.speech.normalize import normalize
@@ -78,7 +79,7 @@ class ClauseChunker:
 
     def __init__(self, language: str = "en") -> None:
         self.language = language
-        self._lengths = _LENGTHS.get(language.split("-")[0].lower(), _LENGTHS["en"])
+        self._lengths = _LENGTHS.get(primary_language(language), _LENGTHS["en"])
         self._buffer = ""
         self._start = 0
         self._first = True

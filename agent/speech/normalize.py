@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from agent.language import primary_language
 from agent.speech.addresses import AddressWords, read_addresses
 from agent.speech.english import DATA, read_english, spell_english
 from agent.speech.mandarin import read_mandarin, spell_mandarin
@@ -46,7 +47,7 @@ def normalize(text: str, language: str) -> str:
         text: a clause as the hook wrote it; may hold markdown, emoji, control tokens, anything.
         language: BCP 47 tag; the rules go by its first part.
     """
-    tag = language.split("-")[0].lower()
+    tag = primary_language(language)
     text = _EMPTY_LINES.sub("\n", _BLANKS.sub(" ", _REPEATED.sub(r"\1\1\1", text)))
     text = _COMBINING.sub(r"\1", unicodedata.normalize("NFC", strip_markup(text)))
     text = _LINE_END.sub(r"\1, ", text)

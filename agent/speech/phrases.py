@@ -47,7 +47,7 @@ class PhraseBook:
                         spoken = normalize(text, voice.language)
                         pieces = [piece async for piece in self._synthesizer.stream(spoken, voice, style)]
                 except (EngineError, TimeoutError) as exc:
-                    log.warning("phrase %s in voice %s was not made: %s", name, voice.name, exc or "deadline")
+                    log.warning("phrase %s in voice %s was not made: %s", name, voice.name, type(exc).__name__)
                     continue
                 if pieces:
                     pcm = np.concatenate([piece.pcm for piece in pieces])

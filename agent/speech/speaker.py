@@ -22,6 +22,9 @@ __all__ = ["Speaker"]
 AHEAD_S = 6.0
 """Speech is made this far ahead of the caller's ear: enough to ride out a slow engine, little to waste when cut."""
 
+SECONDS_PER_CHAR = 0.07
+"""Pace of English speech, for a clause of which the end is not made yet and no word times are known."""
+
 _WORD = re.compile(r"\S+\s*")
 
 
@@ -33,6 +36,8 @@ class _Span:
     start: int
     end: int
     words: list[Word] = field(default_factory=list)
+    complete: bool = True
+    """False while the engine still makes more of it: `end` and `words` are those of the part that exists."""
 
 
 class Speaker:
@@ -71,7 +76,7 @@ class Speaker:
             else None
         )
         start = self.playout.position + self.playout.queued_samples
-        span = _Span(text, start, start)
+        span = _Span(text, start, start, complete=False)
         self._spans.append(span)
         async with contextlib.aclosing(speech):
             async for piece in speech:
@@ -79,6 +84,7 @@ class Speaker:
                 await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
         if resampler is not None:
             await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
+        span.complete = True
         self.playout.end()
         return (span.end - span.start) / self.playout.sample_rate_hz
 
@@ -134,7 +140,7 @@ class Speaker:
         heard: list[str] = []
         unheard: list[str] = []
         for span in self._spans:
-            if span.end <= self.playout.position and not unheard:
+            if span.complete and span.end <= self.playout.position and not unheard:
                 heard.append(span.text)
             elif span.start >= self.playout.position:
                 unheard.append(span.text)
@@ -146,10 +152,16 @@ class Speaker:
 
     def _fraction(self, span: _Span) -> float:
         """Share of a clause's words that were heard past their middle."""
-        played_s = (self.playout.position - span.start) / self.playout.sample_rate_hz
+        rate_hz = self.playout.sample_rate_hz
+        played_s = (self.playout.position - span.start) / rate_hz
         if span.words:
-            return sum((word.start_s + word.end_s) / 2 <= played_s for word in span.words) / len(span.words)
-        return played_s * self.playout.sample_rate_hz / max(1, span.end - span.start)
+            heard = sum((word.start_s + word.end_s) / 2 <= played_s for word in span.words)
+            whole = len(span.words) if span.complete else max(len(span.words), len(span.text.split()))
+            return heard / whole
+        length_s = (span.end - span.start) / rate_hz
+        if not span.complete:
+            length_s = max(length_s, len(span.text) * SECONDS_PER_CHAR)
+        return min(1.0, played_s / length_s) if length_s else 0.0
 
     async def _write(self, span: _Span, pcm: Pcm) -> None:
         if not len(pcm):

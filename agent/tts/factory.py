@@ -7,6 +7,7 @@ import logging
 from agent.config import Settings, TtsSettings
 from agent.core.pool import WorkerPool
 from agent.errors import ConfigError, EnvironmentFault, UnsupportedVoice
+from agent.language import primary_language
 from agent.tts.fallback import FallbackSynthesizer
 from agent.tts.process import ProcessSynthesizer, installed
 from agent.tts.protocol import Synthesizer
@@ -30,8 +31,8 @@ async def create_synthesizer(settings: Settings, pool: WorkerPool) -> Synthesize
     tts = settings.tts
     default = TtsSettings.model_fields["voice"].default
     primary = await _primary(settings, pool)
-    spoken = {tag.split("-")[0].lower() for tag in primary.info.languages}
-    if tts.language.split("-")[0].lower() not in spoken:
+    spoken = {primary_language(tag) for tag in primary.info.languages}
+    if primary_language(tts.language) not in spoken:
         raise ConfigError(f"tts.language: {primary.info.name} speaks {', '.join(sorted(spoken))}, not {tts.language!r}")
     if tts.voice != default and tts.voice not in primary.info.voices:
         raise ConfigError(

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from agent.asr.protocol import EngineInfo, Word
 from agent.errors import ConfigError, EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
+from agent.language import primary_language
 from agent.tts.plain import plain_text, speakable, word_spans
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 from agent.tts.shaping import audible
@@ -151,7 +152,7 @@ class FallbackSynthesizer:
                 self.failovers[engine.info.name, exc.cause] += 1
                 if exc.cause not in (Cause.OVERLOADED, Cause.UNSUPPORTED):
                     self._health[index].failed(self._now())
-                log.warning("voice engine %s given up in a clause: %s (%s)", engine.info.name, exc.cause, exc)
+                log.warning("voice engine %s given up in a clause: %s", engine.info.name, exc.cause)
                 last = f"{engine.info.name}: {exc}"
                 began_s += length_s
                 rest = rest[spans[said][0] :] if said < len(spans) else ""
@@ -205,6 +206,9 @@ class FallbackSynthesizer:
                 done, _ = await asyncio.wait({running}, timeout=deadline_s)
                 if not done:
                     raise _GaveUp(Cause.STALLED, f"no piece within {deadline_s:g} s")
+                if running.cancelled():
+                    # Not ours: an engine that cancels itself must not look like a caller who interrupts.
+                    raise _GaveUp(Cause.ERROR, "it cancelled itself")
                 piece = running.result()
                 running = None
                 if piece is None:
@@ -261,8 +265,8 @@ async def _next(pieces: AsyncIterator[Speech]) -> Speech | None:
 
 
 def _speaks(info: EngineInfo, language: str) -> bool:
-    wanted = language.split("-")[0].lower()
-    return any(tag.split("-")[0].lower() == wanted for tag in info.languages)
+    wanted = primary_language(language)
+    return any(primary_language(tag) == wanted for tag in info.languages)
 
 
 def _shifted(piece: Speech, by_s: float) -> Speech:

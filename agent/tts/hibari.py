@@ -11,6 +11,7 @@ from agent.asr.protocol import EngineInfo
 from agent.config import TtsSettings
 from agent.core.pool import Priority, WorkerPool
 from agent.errors import UnsupportedLanguage, UnsupportedVoice
+from agent.language import primary_language
 from agent.media.frames import SPEAKING_HZ
 from agent.tts.hibarimodel import HibariModel, installed_voices
 from agent.tts.pieces import split_pieces
@@ -70,7 +71,7 @@ class HibariSynthesizer:
 
         Raises UnsupportedLanguage, UnsupportedVoice, EngineError.
         """
-        if voice.language.split("-")[0].lower() != "en":
+        if primary_language(voice.language) != "en":
             raise UnsupportedLanguage(f"hibari speaks en, not {voice.language!r}")
         model = await self._model(voice.name)
         rate = min(max(style.rate, MIN_RATE), MAX_RATE)

@@ -10,6 +10,7 @@ from agent.asr.protocol import EngineInfo
 from agent.config import Settings
 from agent.core.pool import Priority, WorkerPool
 from agent.errors import EnvironmentFault, UnsupportedLanguage, UnsupportedVoice
+from agent.language import primary_language
 from agent.media.frames import SPEAKING_HZ
 from agent.tts.kokoromodel import KokoroModel
 from agent.tts.pieces import split_pieces
@@ -67,7 +68,7 @@ class KokoroSynthesizer:
 
         Raises UnsupportedLanguage, UnsupportedVoice, EngineError.
         """
-        language = voice.language.split("-")[0].lower()
+        language = primary_language(voice.language)
         name = self._voice(voice.name, language)
         rate = min(max(style.rate, MIN_RATE), MAX_RATE)
         self._streams += 1

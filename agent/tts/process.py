@@ -23,6 +23,7 @@ import soxr
 
 from agent.asr.protocol import EngineInfo
 from agent.errors import EngineError, EnvironmentFault, UnsupportedLanguage, UnsupportedVoice
+from agent.language import primary_language
 from agent.media.frames import SPEAKING_HZ
 from agent.tts.pieces import split_pieces
 from agent.tts.plain import plain_text, speakable
@@ -131,7 +132,7 @@ class ProcessSynthesizer:
         """Nothing is kept between clauses."""
 
     def _voice(self, voice: Voice) -> str:
-        language = voice.language.split("-")[0].lower()
+        language = primary_language(voice.language)
         voices = self._program.voices
         if voice.name:
             if voice.name not in voices:
@@ -246,6 +247,6 @@ def _espeak_voices(answer: bytes) -> dict[str, str]:
     named = {ours: theirs for ours, theirs in _ESPEAK_NAMES.items() if theirs in tags}
     voices = {theirs: ours for ours, theirs in named.items()}
     for tag in sorted(set(tags), key=lambda tag: (len(tag), tag)):
-        language = next((ours for ours, theirs in named.items() if tag == theirs), tag.split("-")[0])
+        language = next((ours for ours, theirs in named.items() if tag == theirs), primary_language(tag))
         voices.setdefault(tag, language)
     return voices

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from agent.call import Call, CallParts
 from agent.config import Settings
-from agent.errors import ProtocolError
+from agent.errors import EngineError, ProtocolError
 from agent.events import (
     AgentText,
     CallEnded,
@@ -23,6 +26,8 @@ from agent.events import (
     MediaResumed,
     MediaStalled,
     OutputCleared,
+    OutputPaused,
+    OutputResumed,
     PlayoutStarted,
     ReplyFinished,
     SpeechStarted,
@@ -46,7 +51,8 @@ from agent.nlu.hook import (
 from agent.observe.metrics import Metrics
 from agent.speech.phrases import PhraseBook
 from agent.testing import ScriptedPort, ScriptedRecognizer, ScriptedSynthesizer, ScriptedVad, voice
-from agent.tts.protocol import Style, Voice
+from agent.testing.fakes import ScriptedStream
+from agent.tts.protocol import Speech, Style, Voice
 
 FRAME = 320
 
@@ -236,20 +242,31 @@ async def test_a_cough_pauses_and_the_same_word_goes_on() -> None:
         await s.until(lambda: len(s.of(ReplyFinished)) == 2)
         assert s.of(ReplyFinished)[1].heard == long
         assert s.of(OutputCleared) == []
+        response_id = s.of(ReplyFinished)[1].response_id
+        assert s.of(OutputPaused) == [OutputPaused(response_id)]
+        assert s.of(OutputResumed) == [OutputResumed(response_id)]
 
 
 async def test_what_the_caller_adds_before_the_first_sound_is_one_turn() -> None:
     silent = asyncio.Event()
     async with stage(
-        ["Hi."], [silent, "never said"], ["Hello John Doe."], texts=("my name is John", "Doe"), filler_after_s=0
+        ["Hi."],
+        [silent, "never said"],
+        ["Hello John Doe."],
+        texts=("my name is John", "Doe from York"),
+        filler_after_s=0,
     ) as s:
         await s.until(lambda: s.of(ReplyFinished))
         await s.speak(1.0)
         await s.until(lambda: len(s.hook.turns) == 2)
-        await s.speak(0.5)
+        await s.speak(1.0)
         await s.until(lambda: len(s.hook.turns) == 3)
-        assert s.hook.turns[2].text == "my name is John Doe"
+        assert s.hook.turns[2].text == "my name is John Doe from York"
         assert [i.text for i in s.hook.turns[2].history if i.role == "user"] == []
+        told = s.of(UserTranscript)
+        assert len({event.item_id for event in told}) == 1
+        assert [event.text for event in told if event.final] == ["my name is John", "my name is John Doe from York"]
+        assert {event.text for event in told if not event.final} >= {"my name is", "my name is John Doe from York"}
         await s.until(lambda: len(s.of(ReplyFinished)) == 3)
         assert "never said" not in s.parts.synthesizer.spoken  # type: ignore[attr-defined]
 
@@ -295,7 +312,8 @@ async def test_a_slow_hook_is_covered_by_filler_then_hold_then_apology() -> None
         ["Hi."], [30.0], filler_after_s=0.02, hold_after_s=0.06, apologise_after_s=0.12, texts=("hours",)
     ) as s:
         real = asyncio.get_running_loop().time
-        s.call._now = real  # deadlines of the hook are on the real clock here
+        ahead = s.now - real()  # the loop's clock counts from the machine's start, which may be long ago
+        s.call._now = lambda: real() + ahead  # deadlines of the hook are on the real clock here
         await s.until(lambda: s.of(ReplyFinished))
         s.call.type_text("hours")
 
@@ -491,3 +509,155 @@ async def test_a_frame_that_cannot_be_read_is_survived_and_many_end_the_call() -
         for _ in range(60):
             s.port.tick(np.zeros(7, np.int16))
         assert s.call.end_reason == "internal error"
+
+
+async def test_frames_that_fail_now_and_then_do_not_add_up_to_the_end() -> None:
+    async with stage([]) as s:
+        for _ in range(60):
+            s.port.tick(np.zeros(7, np.int16))
+            await s.quiet(0.02)
+        assert s.call.end_reason is None
+
+
+async def test_a_reading_that_was_overtaken_is_no_fault() -> None:
+    async with stage(["Hi."], ["Sure."], texts=("hours",)) as s:
+        await s.until(lambda: s.of(ReplyFinished))
+        closed = asyncio.Event()
+
+        async def final(stream: Any) -> Any:
+            await closed.wait()
+            raise EngineError("the stream is closed")
+
+        with patch.object(ScriptedStream, "final", final):
+            await s.speak(1.0)
+            await s.quiet(0.3)
+            s.call.type_text("never mind")
+            closed.set()
+            await s.settle()
+        assert s.of(CallFault) == []
+        await s.until(lambda: len(s.of(ReplyFinished)) == 2)
+        assert s.of(TurnTimings)[0].asr_final_ms is None
+
+
+async def test_a_cough_after_keys_leaves_the_entry_answered_once() -> None:
+    silent = asyncio.Event()
+    async with stage([], [silent], ["Thanks."], texts=("",), filler_after_s=0) as s:
+        for digit in "42#":
+            s.call.press(digit)
+        await s.until(lambda: len(s.hook.turns) == 2)
+        await s.speak(0.4)
+        await s.until(lambda: len(s.hook.turns) == 3)
+        assert (s.hook.turns[2].kind, s.hook.turns[2].text) == ("dtmf", "42")
+        assert s.hook.turns[2].history == ()
+        await s.until(lambda: s.of(ReplyFinished)[-1].heard == "Thanks.")
+        assert [i.text for i in s.call.history.items] == ["42", "Thanks."]
+
+
+async def test_a_switched_language_is_spoken_too() -> None:
+    async with stage(["Hello. ", SwitchLanguage("zh-CN"), "Ni hao."], ["Hao."]) as s:
+        await s.until(lambda: s.of(ReplyFinished))
+        assert s.call.speaking_as[0] == Voice("heart", "zh-CN")
+
+
+async def test_a_language_without_a_voice_keeps_the_configured_one() -> None:
+    async with stage([]) as s:
+        info = s.parts.synthesizer.info
+        s.parts.synthesizer.info = replace(info, languages=("en",))  # type: ignore[misc]
+        s.call.configure(language="zh")
+        assert s.call.language == "zh"
+        assert s.call.speaking_as[0].language == "en"
+
+
+async def test_a_call_in_a_language_that_nobody_hears_is_refused() -> None:
+    async with stage([]) as s:
+        with pytest.raises(ProtocolError) as caught:
+            Call(s.parts, port=ScriptedPort(), session=Session("call_2", "browser", "tlh"), observer=s.events.append)
+        assert caught.value.field == "language"
+
+
+async def test_a_port_that_fails_to_close_leaves_nobody_waiting() -> None:
+    async with stage([]) as s:
+
+        class BrokenPort(ScriptedPort):
+            async def close(self) -> None:
+                raise OSError("no such socket")
+
+        call = Call(s.parts, port=BrokenPort(), session=Session("call_3", "browser"), observer=lambda event: None)
+        running = asyncio.create_task(call.run())
+        await s.settle()
+        call.hangup("caller hung up")
+        assert await asyncio.wait_for(call.wait_ended(), 5) == "caller hung up"
+        await asyncio.wait_for(running, 5)
+        assert s.parts.metrics.value("voice_calls_active", channel="browser") == 1
+
+
+async def test_a_task_that_will_not_end_does_not_keep_the_port_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.call.TASKS_DEADLINE_S", 0.05)
+    async with stage([]) as s:
+        port, told, freed = ScriptedPort(), [], asyncio.Event()
+        call = Call(s.parts, port=port, session=Session("call_4", "browser"), observer=told.append)
+
+        async def stubborn() -> None:
+            while not freed.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await freed.wait()
+
+        running = asyncio.create_task(call.run())
+        await s.settle()
+        stuck = call._spawn(stubborn(), "stubborn")
+        await s.settle()
+        call.hangup("caller hung up")
+        await asyncio.wait_for(running, 5)
+        assert port.closed
+        assert CallEnded("caller hung up") in told
+        freed.set()
+        await stuck
+
+
+async def test_a_call_cancelled_while_it_closes_still_tells_its_end() -> None:
+    async with stage([]) as s:
+        closing = asyncio.Event()
+
+        class SlowPort(ScriptedPort):
+            async def close(self) -> None:
+                closing.set()
+                await asyncio.Event().wait()
+
+        call = Call(s.parts, port=SlowPort(), session=Session("call_5", "browser"), observer=lambda event: None)
+        running = asyncio.create_task(call.run())
+        await s.settle()
+        call.hangup("caller hung up")
+        await asyncio.wait_for(closing.wait(), 5)
+        running.cancel()
+        assert await asyncio.wait_for(call.wait_ended(), 5) == "caller hung up"
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_barge_in_closes_the_voice_that_waits_for_room() -> None:
+    async with stage([]) as s:
+        ended: list[str] = []
+
+        async def endless(self: Any, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+            try:
+                while True:
+                    yield Speech(np.full(24_000, 500, np.int16))
+            finally:
+                ended.append(asyncio.current_task().get_name())  # type: ignore[union-attr]
+
+        with patch.object(ScriptedSynthesizer, "stream", endless):
+            s.hook.replies.append(["A clause without end."])
+            s.call.type_text("go on")
+            await s.quiet(0.2)
+            assert ended == []
+            s.call.cancel_reply()
+            await s.settle()
+        assert ended == ["call_1 reply 2"]
+
+
+async def test_a_voice_is_switched_with_its_style() -> None:
+    async with stage([SwitchVoice("other", "cheerful"), "Hi."], [SwitchVoice("heart"), "Hi."]) as s:
+        await s.until(lambda: s.of(ReplyFinished))
+        assert s.call.speaking_as == (Voice("other", "en"), Style(1.0, "cheerful"))
+        s.call.type_text("back")
+        await s.until(lambda: len(s.of(ReplyFinished)) == 2)
+        assert s.call.speaking_as == (Voice("heart", "en"), Style(1.0))

@@ -27,6 +27,8 @@ from agent.events import (
     TurnTimings,
     UserTranscript,
 )
+from agent.nlu.actions import MAX_SEND_BYTES, check_item
+from agent.nlu.hook import Send
 from signaling.realtime import MAX_MESSAGE_BYTES, MAX_OPEN_ITEMS, RealtimeTranslator, appended, encode
 
 TIMINGS = TurnTimings("r1", 500.04, 80.0, 3.2, 21.06, 14.0, 618.31, "hit")
@@ -232,3 +234,10 @@ def test_a_circle_is_refused() -> None:
     circle["self"] = circle
     with pytest.raises(ValueError, match="JSON"):
         encode(circle)
+
+
+def test_the_largest_payload_of_a_hook_fits_into_one_message() -> None:
+    payload = {"text": "x" * (MAX_SEND_BYTES - len('{"text": ""}'))}
+    assert check_item(Send(payload)) == Send(payload)
+    (message,) = RealtimeTranslator().translate(ClientData(payload))
+    assert len(encode(message)) > MAX_SEND_BYTES

@@ -15,6 +15,7 @@ from aiohttp import web
 from agent.config import ServerSettings, Settings
 from agent.errors import ConfigError, EnvironmentFault
 from agent.media.ticker import Ticker
+from agent.observe.metrics import Metrics, process_metrics
 from signaling.server import Listening, announcement, create_app, run_server, serve
 from signaling.tokens import load_keys
 from tests.signaling.conftest import Door
@@ -93,6 +94,23 @@ async def test_a_taken_port_is_told_before_any_engine_is_loaded(monkeypatch: pyt
         settings = Settings(server=ServerSettings(port=taken.getsockname()[1]))
         with pytest.raises(EnvironmentFault, match="is taken"):
             await run_server(settings)
+
+
+async def test_a_server_shows_the_metrics_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Metrics | None] = []
+
+    class Agent:
+        @staticmethod
+        def open(settings: Settings, *, metrics: Metrics | None = None) -> None:
+            given.append(metrics)
+            raise EnvironmentFault("far enough")
+
+    module = types.ModuleType("agent.app")
+    module.Agent = Agent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agent.app", module)
+    with pytest.raises(EnvironmentFault, match="far enough"):
+        await run_server(Settings(server=ServerSettings(port=0)))
+    assert given == [process_metrics()]
 
 
 async def test_an_address_that_is_not_ours_is_named(ticker: Ticker, web_root: Path) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from agent.asr.protocol import EngineInfo
 from agent.asr.reading import Reader, Reading, StopSignal
-from agent.asr.rereading import RereadingRecognizer, RereadingStream, primary_language
+from agent.asr.rereading import RereadingRecognizer, RereadingStream
 from agent.core.pool import WorkerPool
 from agent.errors import EngineError, EngineOverloaded, UnsupportedLanguage
+from agent.language import primary_language
 
 Pcm = npt.NDArray[np.int16]
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import ConversationSettings, ListeningSettings
-from agent.conversation import machine as m
+from agent.conversation import protocol as m
+from agent.conversation.machine import TurnMachine
 from agent.listening.endpoint import SilenceEndpoint
 from agent.nlu.hook import Listen
 
@@ -18,7 +19,7 @@ class Story:
     """A call told as events with times; keeps every command."""
 
     def __init__(self, **conversation: object) -> None:
-        self.machine = m.TurnMachine(
+        self.machine = TurnMachine(
             ConversationSettings(**conversation), ListeningSettings(), SilenceEndpoint(ENDPOINT_S * 1000)
         )
         self.now = 100.0
@@ -240,6 +241,24 @@ def test_a_cough_before_the_first_sound_does_not_lose_the_answer() -> None:
     assert story.machine.state is m.State.THINKING
 
 
+def test_a_cough_before_the_greeting_does_not_lose_it() -> None:
+    story = Story()
+    story.do(m.CallStarted())
+    story.speak(0.4, "")
+    assert (story.ask().kind, story.ask().again, story.ask().revision) == ("greeting", True, 2)
+
+
+def test_a_cough_after_keys_does_not_lose_the_entry() -> None:
+    story = Story().greeted()
+    for digit in "42#":
+        story.do(m.DigitPressed(digit))
+    story.speak(0.2)
+    assert (story.ask().kind, story.ask().text, story.ask().again) == ("dtmf", "42", True)
+    story.speak(0.5, "hello")
+    story.wait(ENDPOINT_S)
+    assert (story.ask().kind, story.ask().text, story.ask().again) == ("speech", "hello", False)
+
+
 def test_output_of_an_old_reply_changes_nothing() -> None:
     story = Story().answering()
     story.do(m.Typed("something else"))
@@ -303,6 +322,16 @@ def test_a_paused_reply_that_hangs_up_goes_on() -> None:
     story.wait(0.2)
     assert story.machine.state is m.State.PAUSED
     assert story.do(m.ReplyCloses(2, "agent hung up")) == [m.ResumeReply()]
+
+
+def test_a_key_or_a_cancel_over_the_last_words_lets_them_end_the_call() -> None:
+    story = Story().answering()
+    story.do(m.ReplyCloses(2, "agent hung up"))
+    story.do(m.DigitPressed("1"))
+    story.do(m.ClientCancelled())
+    assert story.wait(3) == []
+    assert story.machine.state is m.State.CLOSING
+    assert story.do(m.ReplyEnded(2)) == [m.EndCall("agent hung up")]
 
 
 def test_digits_are_gathered_until_a_gap() -> None:
@@ -375,6 +404,23 @@ def test_a_muted_microphone_in_mid_speech_leaves_no_stuck_state() -> None:
     story.answer("where is")
     story.wait(0.6)
     assert story.ask().text == "where is"
+
+
+def test_a_turn_without_an_end_is_taken_as_it_stands() -> None:
+    story = Story(max_turn_s=20.0).greeted()
+    story.do(m.VoiceBegan(ago_ms=64))
+    story.wait(21)
+    assert story.answer("the evening news") != []
+    assert story.ask().text == "the evening news"
+    story.audible()
+    story.wait(5)
+    assert story.machine.state is m.State.SPEAKING
+    story.do(m.VoiceEnded(ago_ms=192, speech_ms=26_000))
+    story.finish()
+    story.answer("")
+    story.wait(2)
+    assert story.machine.state is m.State.LISTENING
+    assert kinds(story.commands).count("Ask") == 2
 
 
 EVENTS = st.one_of(

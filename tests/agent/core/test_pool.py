@@ -210,3 +210,10 @@ async def test_many_jobs_of_many_owners_all_come_back_right() -> None:
     assert results == [n * n for n in range(400)]
     statistics = pool.statistics
     assert (statistics.done, statistics.queued, statistics.running) == (400, 0, 0)
+
+
+async def test_each_thread_is_prepared_before_its_first_job() -> None:
+    prepared: list[str] = []
+    async with WorkerPool(2, name="p", prepare=lambda: prepared.append(threading.current_thread().name)) as pool:
+        assert await pool.run(lambda: threading.current_thread().name in prepared, owner="a")
+    assert sorted(prepared) == ["p-0", "p-1"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import MediaSettings
-from agent.media import inbound, jitter, webrtc
+from agent.media import fec, inbound, jitter
 from agent.media.rtcp import ReportBlock, SenderInfo, build_report, parse_rtcp
 from agent.media.rtp import build_rtp, is_rtcp
 from agent.media.sdp import parse_offer
@@ -83,7 +83,7 @@ class Victim:
         assert len(receiver._digits) <= inbound.MAX_WAITING_DIGITS
         assert len(self.port._reports) <= 4
         assert 0 <= self.port.stats().remote_lost_fraction <= 1
-        assert self.port._expected_loss_pct <= webrtc.MAX_EXPECTED_LOSS_PCT
+        assert self.port._fec.percent <= fec.MAX_PCT
 
     def close(self) -> None:
         self.port._receiver.close()

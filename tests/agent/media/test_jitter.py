@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterable
@@ -93,7 +94,7 @@ def play(
                 )
             played.most_held = max(played.most_held, len(buffer._order))
         made = buffer.tick(now)
-        if buffer.may_shorten(now, quiet=quiet):
+        if buffer.may_shorten(now, quiet=lambda: quiet):
             made = made + buffer.tick(now)
             played.merged_at.append(n)
         played.ticks.append(made)
@@ -425,7 +426,7 @@ def test_any_packets_leave_it_bounded_and_every_tick_whole(
         else:
             buffer.push(ssrc, sequence, timestamp, n, now, samples=samples, fec=fec, dtx=dtx)
         made = buffer.tick(now)
-        if buffer.may_shorten(now, quiet=fec):
+        if buffer.may_shorten(now, quiet=functools.partial(bool, fec)):
             made += buffer.tick(now)
             carried -= 960
         carried += sum(d.samples for d in made) - 960

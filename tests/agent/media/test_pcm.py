@@ -182,3 +182,17 @@ async def test_a_broken_transport_ends_the_port(clock: ManualTicker, sink: Any) 
     port.playout.write(np.ones(HEARING_SAMPLES, np.int16))
     clock.tick(2)
     assert sink.closed == ["peer closed"]
+
+
+async def test_a_port_that_fails_ends_the_call_instead_of_leaving_it_without_a_clock(
+    clock: ManualTicker, sink: Any
+) -> None:
+    def broken(data: bytes) -> None:
+        raise RuntimeError("fault")
+
+    port = PcmPort(24_000, ticker=clock, send=broken)  # type: ignore[arg-type]
+    port.attach(sink)
+    port.playout.write(np.ones(480, np.int16))
+    clock.tick()
+    assert sink.closed == ["internal error"]
+    assert clock.callbacks == []

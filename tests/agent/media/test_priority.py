@@ -1,4 +1,4 @@
-"""Thread priorities: each thread has its own, children start ordinary, and engines can always step back."""
+"""Thread priorities: each thread has its own, children of the media thread start ordinary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from agent.media.priority import ENGINE_NICE, MEDIA_NICE, REALTIME_PRIORITY, favour_media_thread, yield_to_media
+from agent.media.priority import ENGINE_NICE, MEDIA_NICE, REALTIME_PRIORITY, favour_engine_thread, favour_media_thread
 
 T = TypeVar("T")
 
@@ -24,9 +24,10 @@ def nice() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_an_engine_thread_steps_back_alone() -> None:
+def test_an_engine_thread_is_favoured_alone_and_only_as_far_as_it_says() -> None:
     before = nice()
-    assert in_thread(lambda: (yield_to_media(), nice())) == (True, max(before, ENGINE_NICE))
+    favoured, niceness = in_thread(lambda: (favour_engine_thread(), nice()))
+    assert niceness == (ENGINE_NICE if favoured else before)
     assert nice() == before
 
 

@@ -82,7 +82,7 @@ def answer_lines(sdp: str) -> list[str]:
 def test_a_browsers_offer_is_understood() -> None:
     offer = parse_offer(CHROME.replace("\n", "\r\n"))
     assert (offer.audio, offer.data, offer.mids) == (0, 2, ("0", "1", "2"))
-    assert (offer.opus, dict(offer.events)) == (111, {110: 48_000, 126: 8_000})
+    assert (offer.payload_type, dict(offer.events)) == (111, {110: 48_000, 126: 8_000})
     assert (offer.direction, offer.setup, offer.bundled) == ("sendrecv", "active", True)
     assert [c.address for c in offer.candidates] == ["192.0.2.7"]
     assert offer.max_message_bytes == 262_144
@@ -97,6 +97,34 @@ def test_the_answer_asks_for_mono_and_fec_and_offers_key_presses() -> None:
     assert "a=rtpmap:110 telephone-event/48000" in lines
     assert "a=fmtp:126 0-15" in lines
     assert lines[-1] == "a=max-message-size:65536"
+
+
+@pytest.mark.parametrize(
+    ("formats", "line", "events"),
+    [
+        ("111 63 9 0 8 13 110 126", "a=rtpmap:111 opus/48000/2", {110: 48_000, 126: 8_000}),
+        ("8 0 111 110 126", "a=rtpmap:8 PCMA/8000", {126: 8_000, 110: 48_000}),
+        ("63 9 0 8 126", "a=rtpmap:9 G722/8000", {126: 8_000}),
+        ("13 0", "a=rtpmap:0 PCMU/8000", {}),
+    ],
+)
+def test_the_first_encoding_we_know_is_answered_alone(formats: str, line: str, events: dict[int, int]) -> None:
+    sdp = CHROME.replace("111 63 9 0 8 13 110 126", formats)
+    offer = parse_offer(sdp)
+    # The event whose clock is the stream's comes first: it is the one we send.
+    assert list(offer.events.items()) == list(events.items())
+    lines = answer_lines(sdp)
+    maps = [found for found in lines if found.startswith("a=rtpmap") and "telephone-event" not in found]
+    assert maps == [line]
+    assert f"m=audio 9 UDP/TLS/RTP/SAVPF {' '.join(map(str, [offer.payload_type, *events]))}" in lines
+    assert any(found.startswith(f"a=fmtp:{offer.payload_type}") for found in lines) == (offer.codec.name == "opus")
+
+
+def test_static_payload_types_need_no_rtpmap_and_an_rtpmap_overrules_them() -> None:
+    bare = without("a=rtpmap:0").replace("111 63 9 0 8 13 110 126", "0")
+    assert parse_offer(bare).codec.name == "PCMU"
+    other = CHROME.replace("111 63 9 0 8 13 110 126", "0 8").replace("a=rtpmap:0 PCMU/8000", "a=rtpmap:0 L16/8000")
+    assert parse_offer(other).codec.name == "PCMA"
 
 
 def test_video_is_refused_and_the_rest_accepted_in_the_same_order() -> None:
@@ -149,8 +177,8 @@ def test_credentials_may_stand_in_the_session_part() -> None:
         ("v=0\ns=-\n", "m= section"),
         (CHROME.replace("m=audio", "m=text"), "audio m-line"),
         (CHROME.replace("m=audio 9", "m=audio 0"), "audio m-line"),
-        (CHROME.replace("opus/48000/2", "opux/48000/2"), "Opus"),
-        (CHROME.replace("opus/48000/2", "opus/16000/1"), "Opus"),
+        (CHROME.replace("SAVPF 111 63 9 0 8 13 110", "SAVPF 63 13 110"), "one of opus/48000/2, G722/8000"),
+        (CHROME.replace("SAVPF 111 63 9 0 8", "SAVPF 111 63").replace("opus/48000/2", "opus/16000/1"), "PCMU/8000"),
         (without("a=ice-ufrag"), "ice-ufrag"),
         (CHROME.replace("a=ice-ufrag:abcd", "a=ice-ufrag:a b"), "ice-ufrag"),
         (without("a=ice-pwd"), "ice-pwd"),

@@ -14,7 +14,7 @@ from agent.media.frames import Pcm
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
 from agent.media.opus import Encoder
-from agent.media.outbound import FRAME_TICKS, AudioSender
+from agent.media.outbound import AudioSender
 from agent.media.rtp import build_rtp, parse_rtp, seq_delta, ts_delta
 
 OPUS, EVENT = 111, 126
@@ -44,7 +44,7 @@ def test_timestamps_follow_real_time_across_silence_and_each_spurt_is_marked() -
         packets += [(tick, parse_rtp(p)) for p in out.tick(tone(tick) if speech else None, tick)]
     first_tick, first = packets[0]
     for tick, packet in packets:
-        assert ts_delta(packet.timestamp, first.timestamp) == (tick - first_tick) * FRAME_TICKS
+        assert ts_delta(packet.timestamp, first.timestamp) == (tick - first_tick) * 960
     assert [tick for tick, packet in packets if packet.marker] == [20, 150]
     numbers = [packet.sequence for _, packet in packets]
     assert [seq_delta(b, a) for a, b in itertools.pairwise(numbers)] == [1] * (len(numbers) - 1)
@@ -65,7 +65,7 @@ def test_skipped_ticks_leave_a_gap_in_time_and_none_in_sequence() -> None:
     (a,) = out.tick(tone(0), 0)
     (b,) = out.tick(tone(1), 9)
     first, second = parse_rtp(a), parse_rtp(b)
-    assert ts_delta(second.timestamp, first.timestamp) == 9 * FRAME_TICKS
+    assert ts_delta(second.timestamp, first.timestamp) == 9 * 960
     assert seq_delta(second.sequence, first.sequence) == 1
 
 

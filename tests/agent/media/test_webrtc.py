@@ -343,7 +343,7 @@ async def test_a_refused_offer_leaves_no_transport_behind(make_client: Any, tick
         "",
         "v=0",
         good[: len(good) // 3],
-        good.replace("opus/48000/2", "G729/8000"),
+        good.replace("opus/48000/2", "G729/8000").replace("PCMU", "X").replace("PCMA", "Y").replace("G722", "Z"),
         good.replace("a=ice-ufrag", "a=x-ufrag"),
         good.replace("a=ice-pwd", "a=x-pwd"),
         good.replace("a=fingerprint", "a=x-print"),
@@ -527,3 +527,74 @@ async def test_calls_share_a_ticker_without_sharing_fate(
         await port.close()
     for client in (first, second):
         await within(client.pc.close())
+
+
+async def test_a_transport_that_fails_in_its_own_way_ends_the_call(
+    make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Any) -> None:
+        raise RuntimeError("OpenSSL says no")
+
+    monkeypatch.setattr(aiortc_seam.PeerTransport, "connect", broken)
+    client = make_client()
+    port = await WebRtcPort.answer(
+        await client.offer(), settings=MediaSettings(), ticker=ticker, on_message=lambda text: None
+    )
+    port.attach(sink)
+    await within(sink.ended.wait(), 5)
+    assert sink.closed == ["not connected"]
+    await port.close()
+    await client.pc.close()
+
+
+async def test_a_port_whose_codec_fails_ends_the_call(
+    make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+
+    def broken(frame: Any) -> bytes:
+        raise MediaError("Opus: encode: internal error")
+
+    monkeypatch.setattr(port._sender._encoder, "encode", broken)
+    port.playout.write(voice(1.0))
+    await within(sink.ended.wait(), 5)
+    assert sink.closed == ["internal error"]
+    await port.close()
+    await client.pc.close()
+
+
+async def test_speech_to_a_caller_who_takes_no_audio_still_comes_to_its_end(
+    make_client: Any, ticker: Any, sink: Any
+) -> None:
+    client = make_client()
+    client.pc.getTransceivers()[0].direction = "sendonly"
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    port.playout.write(voice(0.2))
+    port.playout.end()
+    port.attach(sink)
+    await sink.until(lambda: len(sink.frames) >= 20)
+    assert port.playout.drained
+    assert port.stats().packets_sent == 0
+    await port.close()
+    await client.pc.close()
+
+
+async def test_a_close_that_runs_out_of_time_still_frees_the_codecs(
+    make_client: Any, ticker: Any, sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    really_close = port._transport.close
+    freed: list[str] = []
+    monkeypatch.setattr(port._receiver, "close", lambda: freed.append("decoder"))
+    monkeypatch.setattr(port._sender, "close", lambda: freed.append("encoder"))
+    monkeypatch.setattr(port._transport, "close", asyncio.Event().wait)
+    monkeypatch.setattr(webrtc, "CLOSE_S", 0.05)
+    await within(port.close(), 5)
+    await within(asyncio.wait({port._closing}))
+    assert freed == ["decoder", "encoder"]
+    await really_close()
+    await client.pc.close()

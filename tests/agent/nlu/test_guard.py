@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 import agent.nlu.guard as guard_module
 from agent.errors import HookError
+from agent.nlu.function import FunctionNlu
 from agent.nlu.guard import guarded
 from agent.nlu.hook import Dtmf, Hangup, Listen, Send, SwitchLanguage, Transfer
 
@@ -278,3 +281,247 @@ async def test_a_reply_dropped_without_closing_still_ends_its_hook(helpers: Any)
         await reader
     del reader
     await asyncio.wait_for(released.wait(), 5)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a loop of its own, so that an exception that ends it fails one test and not the whole run."""
+    try:
+        asyncio.run(main)
+    except (KeyboardInterrupt, SystemExit) as exc:
+        pytest.fail(f"the hook ended the event loop with {type(exc).__name__}")
+
+
+async def says_hello(turn: Any) -> AsyncIterator[str]:
+    yield "Hello."
+
+
+class Class:
+    def __init__(self, crash: type[BaseException]) -> None:
+        self.crash = crash
+
+    async def reply(self, turn: Any) -> AsyncIterator[str]:
+        yield "half. "
+        raise self.crash
+
+
+def exits_in_a_generator(crash: type[BaseException]) -> Any:
+    async def reply(turn: Any) -> AsyncIterator[str]:
+        yield "half. "
+        raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_in_a_coroutine(crash: type[BaseException]) -> Any:
+    async def reply(turn: Any) -> str:
+        await asyncio.sleep(0)
+        raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_in_a_thread(crash: type[BaseException]) -> Any:
+    def reply(turn: Any) -> str:
+        raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_in_a_blocking_generator(crash: type[BaseException]) -> Any:
+    def reply(turn: Any) -> Iterator[str]:
+        yield "half. "
+        raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_before_it_is_a_generator(crash: type[BaseException]) -> Any:
+    def reply(turn: Any) -> Any:
+        raise crash
+
+    return Hook(reply)
+
+
+@pytest.mark.parametrize("crash", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize(
+    "make",
+    [
+        exits_in_a_generator,
+        exits_in_a_coroutine,
+        exits_in_a_thread,
+        exits_in_a_blocking_generator,
+        exits_before_it_is_a_generator,
+        Class,
+    ],
+)
+def test_a_hook_that_exits_ends_its_reply_and_not_the_server(
+    make: Any, crash: type[BaseException], helpers: Any
+) -> None:
+    async def main() -> None:
+        with pytest.raises(HookError, match=crash.__name__) as caught:
+            async for _ in guarded(make(crash), helpers.make_turn(), max_chars=100):
+                pass
+        assert isinstance(caught.value.__cause__, crash)
+        assert await collect(says_hello, helpers) == ["Hello."]
+
+    run_loop(main())
+
+
+def exits_in_finally(crash: type[BaseException]) -> Any:
+    async def reply(turn: Any) -> AsyncIterator[str]:
+        try:
+            yield "One."
+            await asyncio.Event().wait()
+        finally:
+            raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_in_a_blocking_finally(crash: type[BaseException]) -> Any:
+    def reply(turn: Any) -> Iterator[str]:
+        try:
+            while True:
+                yield "One."
+        finally:
+            raise crash
+
+    return FunctionNlu(reply)
+
+
+def exits_in_a_generator_that_it_drops(crash: type[BaseException]) -> Any:
+    async def inner() -> AsyncIterator[str]:
+        try:
+            yield "One."
+        finally:
+            raise crash
+
+    async def reply(turn: Any) -> AsyncIterator[str]:
+        yield await anext(inner())
+        await asyncio.Event().wait()
+
+    return FunctionNlu(reply)
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["at a yield", "while it waits"])
+@pytest.mark.parametrize("crash", [KeyboardInterrupt, SystemExit, ValueError])
+@pytest.mark.parametrize("make", [exits_in_finally, exits_in_a_blocking_finally, exits_in_a_generator_that_it_drops])
+def test_a_hook_that_exits_in_its_clean_up_is_one_warning(
+    make: Any, crash: type[BaseException], waiting: bool, helpers: Any, caplog: Any
+) -> None:
+    async def main() -> None:
+        stream = guarded(make(crash), helpers.make_turn(), max_chars=100)
+        assert await anext(stream) == "One."
+        if waiting:
+            step = asyncio.ensure_future(anext(stream))
+            for _ in range(5):  # the demand reaches the hook, and the hook its wait
+                await asyncio.sleep(0)
+            step.cancel()
+        await stream.aclose()
+        gc.collect()
+        await asyncio.sleep(0)
+        if guard_module._leaving:
+            await asyncio.wait(guard_module._leaving, timeout=5)
+        assert await collect(says_hello, helpers) == ["Hello."]
+
+    with caplog.at_level(logging.WARNING):
+        run_loop(main())
+        gc.collect()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"hook of call call-1 failed in its clean-up: {crash.__name__}"
+    ]
+
+
+async def yields_when_closed(turn: Any) -> AsyncIterator[str]:
+    try:
+        yield "One."
+    finally:
+        yield "I will not go."
+
+
+async def drops_one_that_yields_when_closed(turn: Any) -> AsyncIterator[str]:
+    yield await anext(yields_when_closed(turn))
+
+
+@pytest.mark.parametrize("reply", [yields_when_closed, drops_one_that_yields_when_closed])
+def test_a_generator_that_ignores_its_closing_is_one_warning(reply: Any, helpers: Any, caplog: Any) -> None:
+    async def main() -> None:
+        stream = guarded(FunctionNlu(reply), helpers.make_turn(), max_chars=100)
+        assert await anext(stream) == "One."
+        await stream.aclose()
+        gc.collect()
+        await asyncio.sleep(0)
+        if guard_module._leaving:
+            await asyncio.wait(guard_module._leaving, timeout=5)
+
+    with caplog.at_level(logging.WARNING):
+        run_loop(main())
+        gc.collect()
+    assert [record.getMessage() for record in caplog.records] == [
+        "hook of call call-1 failed in its clean-up: RuntimeError"
+    ]
+
+
+async def test_a_hook_that_answers_its_cancellation_with_text_is_closed_all_the_same(helpers: Any, caplog: Any) -> None:
+    ended = False
+    entered = asyncio.Event()
+
+    async def reply(turn: Any) -> AsyncIterator[str]:
+        nonlocal ended
+        try:
+            yield "One."
+            try:
+                entered.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                yield "Wait!"
+        finally:
+            ended = True
+
+    stream = guarded(Hook(reply), helpers.make_turn(), max_chars=100)
+    assert await anext(stream) == "One."
+    waiting = asyncio.ensure_future(anext(stream))
+    await entered.wait()
+    waiting.cancel()
+    with caplog.at_level(logging.WARNING):
+        await stream.aclose()
+    assert ended
+    assert not caplog.records
+
+
+async def test_a_hook_that_holds_the_loop_is_one_warning_without_the_callers_words(helpers: Any, caplog: Any) -> None:
+    async def reply(turn: Any) -> AsyncIterator[str]:
+        for _ in range(2):
+            time.sleep(0.12)  # noqa: ASYNC251  (what must not be done, done on purpose)
+            yield turn.text
+
+    with caplog.at_level(logging.WARNING):
+        async with guarded(Hook(reply), helpers.make_turn("my card is 4111"), max_chars=100) as stream:
+            assert [item async for item in stream] == ["my card is 4111"] * 2
+    (record,) = caplog.records
+    assert "call call-1: the hook held the event loop for 0." in record.getMessage()
+    assert "use a plain def, or await" in record.getMessage()
+    assert "4111" not in record.getMessage()
+
+
+async def test_a_hook_that_blocks_in_a_thread_or_waits_holds_nothing(
+    helpers: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module, "HELD_S", 0.5)  # this machine may be busy; the waits are longer still
+
+    def blocking(turn: Any) -> str:
+        time.sleep(0.6)
+        return "One."
+
+    async def awaiting(turn: Any) -> AsyncIterator[str]:
+        await asyncio.sleep(0.6)
+        yield "One."
+
+    async def one(function: Any) -> list[Any]:
+        async with guarded(FunctionNlu(function), helpers.make_turn(), max_chars=100) as stream:
+            return [item async for item in stream]
+
+    with caplog.at_level(logging.WARNING, "agent.nlu.guard"):
+        for said in await asyncio.gather(one(blocking), one(awaiting)):
+            assert said == ["One."]
+    assert not caplog.records

@@ -102,6 +102,13 @@ async def test_calls_without_an_index_are_told_apart(ask: Any) -> None:
     assert items == [Transfer("a"), Hangup(after_playout=False)]
 
 
+async def test_done_ends_a_stream_without_a_finish_reason(ask: Any) -> None:
+    items, _ = await ask(stream(said("Bye."), tool("hangup", "{}", id="a")))
+    assert items == ["Bye.", Hangup()]
+    items, _ = await ask(stream(said("Bye."), done=False) + b"data: [DONE] \n\n")
+    assert items == ["Bye."]
+
+
 async def test_a_reply_of_tools_alone_is_complete(ask: Any) -> None:
     items, _ = await ask(stream(tool("hangup", ""), TOOLS))
     assert items == [Hangup()]
@@ -144,6 +151,8 @@ HOSTILE = [
     (b'data: {"error": {"code": "overloaded", "message": "m"}}\n\n', r"an error \(overloaded\)"),
     (b"data: [DONE]\n\n", "no choices"),
     (stream(said("Half a "), done=False), "broke off"),
+    (stream(tool("hangup", "{}"), done=False), "broke off"),
+    (stream(tool("transfer", '{"to": ')), "tool call 'transfer': arguments: not JSON"),
     (stream({"index": 0, "delta": {}, "finish_reason": "content_filter"}), "content filter"),
     (b"data: {\n\n", "a chunk of the completion: not JSON"),
     (b"data: []\n\n", "expected an object, got list"),

@@ -46,7 +46,18 @@ FACTS = [
     ("I'd like to buy a lamp.", "website"),
     ("I want to place an order.", "website"),
     ("Help.", "opening hours"),
-    ("hello", "opening hours"),
+    ("hello", "Hello! How can I help?"),
+    ("Hi there.", "How can I help?"),
+    ("Good morning!", "How can I help?"),
+    ("Hello, how are you?", "I'm well"),
+    ("do you deliver to France", "We don't deliver abroad"),
+    ("Can you ship it to Leeds?", "All over the United Kingdom"),
+    ("How much is delivery to Germany?", "We don't deliver abroad"),
+    ("How long does it take to deliver to my house?", "two to three working days"),
+    ("Do you deliver on Sundays?", "Monday to Friday"),
+    ("is my delivery free", "fifty pounds"),
+    ("delivery", "five pounds"),
+    ("What's your address?", "twelve Market Street"),
     ("Thank you very much.", "else"),
     ("never mind", "else"),
     ("order 4271", "on its way, and should arrive on Thursday"),
@@ -74,6 +85,10 @@ async def test_a_question_gets_its_fact(shop: RulesNlu, session: Session, questi
         "put me through please",
         "I'd like to speak to an agint",
         "cancel my order",
+        "can I change my address",
+        "I'd like to update the delivery address",
+        "my address is wrong",
+        "I've moved house",
     ],
 )
 async def test_a_person_is_a_transfer(shop: RulesNlu, session: Session, question: str) -> None:
@@ -91,7 +106,17 @@ async def test_goodbye_hangs_up_after_playout(shop: RulesNlu, session: Session, 
 
 @pytest.mark.parametrize(
     "question",
-    ["Where is my order?", "where's my parcel", "order status", "I'd like to track my package", "where is my older"],
+    [
+        "Where is my order?",
+        "where's my parcel",
+        "order status",
+        "I'd like to track my package",
+        "where is my older",
+        "The delivery is late",
+        "my delivery hasn't arrived",
+        "I never got my delivery",
+        "will my delivery come today",
+    ],
 )
 async def test_an_order_without_its_number_is_asked_for(shop: RulesNlu, session: Session, question: str) -> None:
     text, listen = await ask(shop, session, question)
@@ -146,6 +171,20 @@ async def test_first_clauses_are_short_so_that_the_voice_starts_early(shop: Rule
         (answer,) = await ask(shop, session, question)
         first = min(answer.find(mark) for mark in ".,!?" if mark in answer)
         assert len(answer[:first].split()) <= 6, answer
+
+
+async def test_a_greeting_is_answered_with_a_greeting_and_not_with_a_list(shop: RulesNlu, session: Session) -> None:
+    for words in ("hello", "Hi.", "hey there", "Good evening."):
+        (answer,) = await ask(shop, session, words)
+        assert len(answer.split()) <= 8
+
+
+@pytest.mark.parametrize("question", ["can I give you my address", "what's your email address"])
+async def test_the_shops_address_is_not_told_to_who_asks_for_another(
+    shop: RulesNlu, session: Session, question: str
+) -> None:
+    (answer,) = await ask(shop, session, question)
+    assert "Market Street" not in answer
 
 
 def test_the_fixed_texts_feed_the_voice_cache(shop: RulesNlu, session: Session) -> None:

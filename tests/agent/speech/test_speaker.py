@@ -144,6 +144,29 @@ async def test_giving_up_in_mid_clause_closes_the_engines_stream() -> None:
     assert closed.is_set()
 
 
+@pytest.mark.parametrize("timed", [True, False])
+async def test_of_a_clause_still_being_made_only_what_was_heard_counts(timed: bool) -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    never = asyncio.Event()
+    tone = np.full(round(0.4 * RATE), 1000, np.int16)
+
+    async def slow() -> AsyncGenerator[Speech]:
+        yield Speech(tone, (Word("We", 0.0, 0.2), Word("open", 0.2, 0.4)) if timed else ())
+        await never.wait()
+
+    task = asyncio.create_task(speaker.say("We open at nine in the morning.", slow()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    play(playout, speaker, 0.4)
+    speaker.stop()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    heard, unheard = speaker.heard()
+    assert heard in ("We open", "We")
+    assert f"{heard} {unheard}" == "We open at nine in the morning."
+
+
 @pytest.mark.parametrize(
     ("text", "fraction", "head"),
     [

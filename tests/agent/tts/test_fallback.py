@@ -43,7 +43,7 @@ class Scripted:
         try:
             for i, (a, b) in enumerate(word_spans(text)):
                 match self.script.get(i):
-                    case Exception() as exc:
+                    case BaseException() as exc:
                         raise exc
                     case "stall":
                         await asyncio.sleep(3600)
@@ -257,3 +257,10 @@ def test_engines_must_agree_on_the_rate() -> None:
         FallbackSynthesizer([Scripted(), Scripted(rate=16_000)])
     with pytest.raises(ConfigError):
         FallbackSynthesizer([])
+
+
+async def test_an_engine_that_cancels_itself_does_not_cancel_the_reply() -> None:
+    _, second, engine, _ = pair({1: asyncio.CancelledError()})  # type: ignore[dict-item]
+    assert [w.text for w in await speak(engine, "one two three")] == ["one", "two", "three"]
+    assert second.asked == [("two three", "")]
+    assert engine.failovers["first", Cause.ERROR] == 1

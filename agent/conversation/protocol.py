@@ -1,0 +1,250 @@
+"""What goes into the turn machine and what comes out: states, events and commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from agent.nlu.hook import Listen, TurnKind
+
+__all__ = [
+    "Ask",
+    "CallStarted",
+    "ClientCancelled",
+    "Command",
+    "DigitPressed",
+    "EndCall",
+    "Event",
+    "FinalFailed",
+    "FinalHeard",
+    "Listened",
+    "PartialHeard",
+    "PauseReply",
+    "ReplyAudible",
+    "ReplyCloses",
+    "ReplyEnded",
+    "RequestFinal",
+    "ResetEar",
+    "RespondAgain",
+    "ResumeReply",
+    "Say",
+    "State",
+    "StopCause",
+    "StopReply",
+    "Tick",
+    "Typed",
+    "VoiceBegan",
+    "VoiceEnded",
+]
+
+
+class State(Enum):
+    """The one state of a call."""
+
+    LISTENING = "listening"
+    """Nobody speaks."""
+    HEARING = "hearing"
+    """The caller speaks, the agent is silent."""
+    DECIDING = "deciding"
+    """The caller paused; is the turn over?"""
+    THINKING = "thinking"
+    """The hook was asked; nothing is audible yet."""
+    SPEAKING = "speaking"
+    """The agent is audible."""
+    PAUSED = "paused"
+    """The caller spoke over the agent; the reply waits until it is clear what that was."""
+    CLOSING = "closing"
+    """The last words play; then the call ends."""
+    ENDED = "ended"
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The call is up; the agent may greet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; sent every frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceBegan:
+    """Speech was detected; it began `ago_ms` before now."""
+
+    ago_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceEnded:
+    """The open segment closed; its last speech was `ago_ms` before now and held `speech_ms` of speech."""
+
+    ago_ms: float
+    speech_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartialHeard:
+    """A newer reading of the running turn."""
+
+    text: str
+    stable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalHeard:
+    """The recogniser's answer to `RequestFinal(final_id)`."""
+
+    final_id: int
+    text: str
+    confidence: float = 1.0
+    end_of_turn: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinalFailed:
+    """The recogniser failed on `RequestFinal(final_id)`."""
+
+    final_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The caller typed a message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DigitPressed:
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAudible:
+    """The first sample of the reply has left."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEnded:
+    """The reply's hook is done and all of it was played, or it failed. `hang_up` asks for the end of the call."""
+
+    revision: int
+    hang_up: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCloses:
+    """The reply asked to hang up after it: what plays now are the last words. No speech, key or cancel stops them; only
+    a typed message or a new request of the client does."""
+
+    revision: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """The hook said what it expects next."""
+
+    listen: Listen
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCancelled:
+    """The client asked for silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RespondAgain:
+    """The client asked for a reply without saying anything new."""
+
+
+Event = (
+    CallStarted
+    | Tick
+    | VoiceBegan
+    | VoiceEnded
+    | PartialHeard
+    | FinalHeard
+    | FinalFailed
+    | Typed
+    | DigitPressed
+    | ReplyAudible
+    | ReplyEnded
+    | ReplyCloses
+    | Listened
+    | ClientCancelled
+    | RespondAgain
+)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+StopCause = Literal["barge_in", "typed", "dtmf", "client"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinal:
+    """Read everything heard in this turn so far and answer with FinalHeard or FinalFailed of the same id."""
+
+    final_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetEar:
+    """What was heard is used up or was noise; the next speech starts a fresh reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the hook and speak its reply, as `revision`."""
+
+    revision: int
+    kind: TurnKind
+    text: str = ""
+    confidence: float = 1.0
+    last_speech_at: float | None = None
+    """When the caller's last sample was spoken, on the machine's clock."""
+    again: bool = False
+    """This turn, or the beginning of it, was asked before; that reply was given up before anything was audible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Speak a stored phrase, as `revision`."""
+
+    revision: int
+    phrase: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReply:
+    """Fall silent at the next frame but forget nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeReply:
+    """Go on where PauseReply stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReply:
+    """Give the current reply up; history keeps what was heard."""
+
+    revision: int
+    cause: StopCause
+
+
+@dataclass(frozen=True, slots=True)
+class EndCall:
+    reason: str
+
+
+Command = RequestFinal | ResetEar | Ask | Say | PauseReply | ResumeReply | StopReply | EndCall

@@ -1,0 +1,101 @@
+"""Settings: ten wrong files, and who wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.config import load_settings
+from agent.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_setting_has_a_default() -> None:
+    assert load_settings().server.port == 8080
+
+
+def test_a_file_in_the_working_directory_is_found() -> None:
+    Path("rejoinder.toml").write_text("[server]\nport = 9000\n")
+    assert load_settings().server.port == 9000
+
+
+def test_the_environment_wins_over_the_file_and_a_flag_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("rejoinder.toml").write_text('[server]\nport = 9000\nhost = "127.0.0.9"\n[tts]\nrate = 1.5\n')
+    monkeypatch.setenv("REJOINDER_SERVER__PORT", "9001")
+    settings = load_settings()
+    assert (settings.server.port, settings.server.host, settings.tts.rate) == (9001, "127.0.0.9", 1.5)
+    settings = load_settings(overrides={"server": {"port": 9002}})
+    assert (settings.server.port, settings.server.host, settings.tts.rate) == (9002, "127.0.0.9", 1.5)
+
+
+def test_a_secret_comes_from_the_environment_and_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_AUTH__SECRET", "s" * 40)
+    settings = load_settings(overrides={"server": {"port": 1}})
+    assert settings.auth.secret is not None
+    assert settings.auth.secret.get_secret_value() == "s" * 40
+    assert "sss" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[server]\nport = 99999", ["server.port", "65535"]),
+        ('[server]\nport = "many"', ["server.port", "integer"]),
+        ("[server]\nprot = 1", ["server.prot", "unknown"]),
+        ("[sever]\nport = 1", ["sever", "unknown"]),
+        ("server = 3", ["server"]),
+        ("[server\nport = 1", ["TOML", "line 1"]),
+        ('[asr]\nengine = "kaldi"', ["asr.engine", "moonshine"]),
+        ("[listening]\nstart_probability = 1.5", ["listening.start_probability", "less than 1"]),
+        ('[auth]\nsecret = "abc"', ["auth.secret", "REJOINDER_AUTH__SECRET"]),
+        ('[nlu]\napi_key = "abc"', ["nlu.api_key", "REJOINDER_NLU__API_KEY"]),
+        ("[media]\njitter_min_ms = true", ["media.jitter_min_ms"]),
+        ("[tts]\nrate = nan", ["tts.rate"]),
+        ('[server]\norigins = "https://shop.example"', ["server.origins"]),
+        ("[clips]\njingle = 3", ["clips.jingle"]),
+        ("[media]\njitter_min_ms = 100", ["media", "jitter_start_ms"]),
+        ("[conversation]\nhold_after_s = 20", ["conversation", "apologise_after_s"]),
+    ],
+)
+def test_a_wrong_file_is_refused_by_the_name_of_the_setting(text: str, names: list[str]) -> None:
+    Path("rejoinder.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "abc" not in message
+    for name in names:
+        assert name in message
+
+
+@pytest.mark.parametrize("make", [lambda p: p.mkdir(), lambda p: None, lambda p: p.write_bytes(b"\xff\xfe\x00")])
+def test_a_file_that_cannot_be_read_is_named(make: object) -> None:
+    path = Path("other.toml")
+    make(path)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=r"other\.toml"):
+        load_settings(path)
+
+
+def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_SERVER__PORT", "high")
+    with pytest.raises(ConfigError, match=r"server\.port"):
+        load_settings()
+
+
+def test_a_list_in_the_environment_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", '["https://shop.example"]')
+    assert load_settings().server.origins == ("https://shop.example",)
+    monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", "https://shop.example")
+    with pytest.raises(ConfigError, match=r"server"):
+        load_settings()
+
+
+def test_an_unknown_setting_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_SERVER__PROT", "1")
+    with pytest.raises(ConfigError, match=r"server\.prot: unknown"):
+        load_settings()
