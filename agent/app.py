@@ -17,18 +17,21 @@ from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.media.gathering import check_media
+from agent.media.lag import LagGate
 from agent.media.port import MediaPort
 from agent.media.priority import favour_engine_thread
 from agent.media.ticker import Ticker
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
+from agent.recording.calls import Recordings
 from agent.speech.clips import load_clips
 from agent.speech.phrases import PhraseBook
 from agent.tts.factory import create_synthesizer
 from agent.tts.protocol import Style, Voice
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "open_parts"]
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +42,22 @@ CLOSE_DEADLINE_S = 10.0
 class Agent:
     """One process's engines and calls. Make it with `Agent.open(settings)`."""
 
-    def __init__(self, settings: Settings, parts: CallParts, ticker: Ticker, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        parts: CallParts,
+        ticker: Ticker,
+        metrics: Metrics,
+        recordings: Recordings,
+        lag: LagGate | None = None,
+    ) -> None:
         self.settings = settings
+        self.lag = lag if lag is not None else LagGate(settings.server.max_lag_ms)
         self.ticker = ticker
         self.metrics = metrics
         self.draining = False
         self._parts = parts
+        self._recordings = recordings
         self._calls: dict[str, Call] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -58,37 +71,25 @@ class Agent:
 
         Raises ConfigError and EnvironmentFault, each with what to do.
         """
+        check_media(settings.media, settings.server.max_calls)
         async with AsyncExitStack() as stack:
             metrics = metrics if metrics is not None else Metrics()
-            nlu = create_nlu(settings.nlu)
-            close = getattr(nlu, "close", None)
-            if close is not None:
-                stack.push_async_callback(close)
+            # Before the engines: a folder that cannot be written is told at once.
+            recordings = await stack.enter_async_context(Recordings(settings.recording))
             # One pool for both engines: its priorities (a final before a clause before a partial) hold across them.
             threads = settings.asr.threads or os.cpu_count() or 1
             prepare = favour_engine_thread if settings.media.priority == "auto" else None
             pool = await stack.enter_async_context(WorkerPool(threads, name="engine", prepare=prepare))
-            vad_file = models.require("silero-vad", settings.models) / MODEL_FILE
-            vad = await stack.enter_async_context(VadEngine(vad_file, prepare=prepare))
-            recognizer = await create_recognizer(settings, pool)
-            stack.push_async_callback(recognizer.close)
-            synthesizer = await create_synthesizer(settings, pool)
-            stack.push_async_callback(synthesizer.close)
-            phrases = PhraseBook(settings.phrases, synthesizer)
-            await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
-            ticker = await stack.enter_async_context(Ticker(on_lag=metrics.ticker_lag))
-            parts = CallParts(
-                settings=settings,
-                nlu=nlu,
-                recognizer=recognizer,
-                synthesizer=synthesizer,
-                vad=vad,
-                phrases=phrases,
-                clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
-                metrics=metrics,
-                voices=lambda: synthesizer.info.voices,
-            )
-            agent = cls(settings, parts, ticker, metrics)
+            vad = VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE, prepare=prepare)
+            parts = await open_parts(stack, settings, metrics, pool=pool, vad=vad)
+            lag = LagGate(settings.server.max_lag_ms)
+
+            def on_lag(seconds: float) -> None:
+                metrics.ticker_lag(seconds)
+                lag.add(seconds)
+
+            ticker = await stack.enter_async_context(Ticker(on_lag=on_lag))
+            agent = cls(settings, parts, ticker, metrics, recordings, lag)
             try:
                 yield agent
             finally:
@@ -106,6 +107,9 @@ class Agent:
             return "draining"
         if len(self._calls) >= self.settings.server.max_calls:
             return f"all {self.settings.server.max_calls} lines are busy"
+        # Without a call of its own a process is not what makes the clock late, and refusing would help nobody.
+        if self._calls and self.lag.late:
+            return f"the media clock is late (99th percentile {self.lag.p99_ms:.0f} ms)"
         return ""
 
     @property
@@ -113,14 +117,15 @@ class Agent:
         """Live calls by id."""
         return MappingProxyType(self._calls)
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> Call:
-        """Begin a call on `port`; it runs in a task the agent owns.
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> Call:
+        """Begin a call on `port`; it runs in a task the agent owns. `record`: the client asks for a recording.
 
-        Raises CallRefused, and ProtocolError for a language that the recogniser does not know.
+        Raises CallRefused, and ProtocolError for a language that the recogniser does not know, or when recording is
+        asked for and off.
         """
         if self.not_ready_reason:
             raise CallRefused(self.not_ready_reason, retry_after_s=RETRY_AFTER_S)
-        call = Call(self._parts, port=port, session=session, observer=observer)
+        call = self._recordings.call(self._parts, port=port, session=session, observer=observer, asked=record)
         self._calls[call.id] = call
         self._tasks[call.id] = asyncio.create_task(self._run(call), name=f"{call.id} run")
         return call
@@ -144,3 +149,34 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def open_parts(
+    stack: AsyncExitStack, settings: Settings, metrics: Metrics, *, pool: WorkerPool, vad: VadEngine
+) -> CallParts:
+    """What calls share, on engines that work in `pool`; all of it is closed by `stack`.
+
+    Raises ConfigError and EnvironmentFault, each with what to do.
+    """
+    nlu = create_nlu(settings.nlu)
+    close = getattr(nlu, "close", None)
+    if close is not None:
+        stack.push_async_callback(close)
+    await stack.enter_async_context(vad)
+    recognizer = await create_recognizer(settings, pool)
+    stack.push_async_callback(recognizer.close)
+    synthesizer = await create_synthesizer(settings, pool)
+    stack.push_async_callback(synthesizer.close)
+    phrases = PhraseBook(settings.phrases, synthesizer)
+    await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
+    return CallParts(
+        settings=settings,
+        nlu=nlu,
+        recognizer=recognizer,
+        synthesizer=synthesizer,
+        vad=vad,
+        phrases=phrases,
+        clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
+        metrics=metrics,
+        voices=lambda: synthesizer.info.voices,
+    )

@@ -28,6 +28,8 @@ from agent.events import (
     DtmfPressed,
     DtmfSent,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     Observer,
     OutputCleared,
     OutputPaused,
@@ -354,6 +356,18 @@ class Call:
         if not self._ended.is_set():
             self._emit(DtmfPressed(digit))
             self._feed(turns.DigitPressed(digit))
+
+    def on_stalled(self, silence_s: float) -> None:
+        """Nothing comes from the caller's side; the call waits, since a route may come back."""
+        if not self._ended.is_set():
+            log.info("no audio from the caller", extra={"call_id": self.id, "silence_s": round(silence_s, 1)})
+            self._emit(MediaStalled(silence_s))
+
+    def on_resumed(self, silence_s: float) -> None:
+        """The caller's audio is back."""
+        if not self._ended.is_set():
+            log.info("the caller's audio is back", extra={"call_id": self.id, "silence_s": round(silence_s, 1)})
+            self._emit(MediaResumed(silence_s))
 
     # -- the line (LineHost) -------------------------------------------------------------------------------------------
 

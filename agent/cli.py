@@ -29,6 +29,7 @@ COMMANDS = {
     "say": "speak a text into a file",
     "listen": "transcribe a WAV file",
     "console": "talk with the agent by typing",
+    "replay": "run a recorded call again",
     "doctor": "check this machine",
 }
 

@@ -10,11 +10,21 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
 from agent.errors import ConfigError
+from agent.media.addresses import parse_advertised, parse_interfaces, parse_server
 
 __all__ = [
     "AsrSettings",
@@ -25,6 +35,7 @@ __all__ = [
     "ModelSettings",
     "NluSettings",
     "PhraseSettings",
+    "RecordingSettings",
     "ServerSettings",
     "Settings",
     "TtsSettings",
@@ -60,6 +71,11 @@ class ServerSettings(_Group):
     """Take the client's address from the last X-Forwarded-For entry; only behind a proxy that sets it."""
     drain_s: float = Field(10.0, ge=0)
     """How long live calls may finish after SIGTERM."""
+    workers: int = Field(1, ge=1, le=64)
+    """Media processes; `max_calls` counts for each. 1 is a single process that does all."""
+    max_lag_ms: float = Field(20.0, ge=0)
+    """A process that has calls takes no more while its media clock is later than this (99th percentile of the last
+    three seconds); a frame's length by default. 0 turns it off."""
 
 
 class AuthSettings(_Group):
@@ -87,8 +103,16 @@ class MediaSettings(_Group):
     stun_servers: tuple[str, ...] = ()
     """None are contacted unless named."""
     turn_server: str | None = None
+    """`turn:host:3478?transport=udp` or `tcp`, or `turns:host:5349`."""
     turn_username: str | None = None
     turn_password: SecretStr | None = None
+    interfaces: tuple[str, ...] = ()
+    """Names, addresses or networks (`eth0`, `10.0.0.5`, `10.0.0.0/8`) that media uses; empty: all but loopback."""
+    advertised_addresses: tuple[str, ...] = ()
+    """Behind 1:1 NAT: offered in place of our own. `203.0.113.7` for all, or `10.0.0.5=203.0.113.7` one by one."""
+    udp_port_min: int | None = Field(None, ge=1, le=65535)
+    udp_port_max: int | None = Field(None, ge=1, le=65535)
+    """Ports that media uses, both included, one a call and address; unset: any that the system gives."""
     jitter_min_ms: int = Field(20, ge=20, le=200)
     jitter_start_ms: int = Field(40, ge=20, le=200)
     jitter_max_ms: int = Field(120, ge=20, le=400)
@@ -99,8 +123,33 @@ class MediaSettings(_Group):
     priority: Literal["auto", "off"] = "auto"
     """auto: the media thread is scheduled before all others as far as the system allows (agent/media/priority.py)."""
 
+    @field_validator("stun_servers", "turn_server", "interfaces", "advertised_addresses")
+    @classmethod
+    def _parses(cls, value: Any, info: ValidationInfo) -> Any:
+        match info.field_name:
+            case "stun_servers":
+                for url in value:
+                    parse_server(url, turn=False)
+            case "turn_server" if value is not None:
+                parse_server(value, turn=True)
+            case "interfaces":
+                parse_interfaces(value)
+            case "advertised_addresses":
+                parse_advertised(value)
+        return value
+
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _belongs_together(self) -> Self:
+        if (self.udp_port_min is None) != (self.udp_port_max is None):
+            raise ValueError("udp_port_min and udp_port_max are set together or not at all")
+        if self.udp_port_min is not None and self.udp_port_max is not None and self.udp_port_min > self.udp_port_max:
+            raise ValueError(
+                f"udp_port_min must not be above udp_port_max, got {self.udp_port_min} to {self.udp_port_max}"
+            )
+        if (self.turn_username is None) != (self.turn_password is None):
+            raise ValueError(
+                "turn_username and turn_password (REJOINDER_MEDIA__TURN_PASSWORD) are set together or not at all"
+            )
         if not self.jitter_min_ms <= self.jitter_start_ms <= self.jitter_max_ms:
             raise ValueError("expected jitter_min_ms <= jitter_start_ms <= jitter_max_ms")
         return self
@@ -200,6 +249,24 @@ class NluSettings(_Group):
     """Longest wait for the remote end's next piece."""
 
 
+class RecordingSettings(_Group):
+    """Which calls are recorded, and where to. What is written is in docs/recording.md."""
+
+    mode: Literal["off", "asked", "always"] = "off"
+    """asked: the calls whose client asks for it (`"record": true`, or `?record=1` on the WebSocket)."""
+    folder: Path = Path("recordings")
+    format: Literal["ogg", "wav"] = "ogg"
+    """ogg: Opus, about 20 MB an hour; wav: 230 MB an hour."""
+    max_hours: float = Field(4.0, gt=0, le=12)
+    """A call's recording ends here; the call goes on."""
+    min_free_mb: int = Field(500, ge=0)
+    """Nothing is recorded while the disk has less room than this."""
+    announcement: str = Field("", max_length=1000)
+    """Spoken before the greeting of a call that is recorded, until it was heard in full; empty says nothing."""
+    key: SecretStr | None = None
+    """32 bytes in base64, `REJOINDER_RECORDING__KEY`: recordings are encrypted with it (AES-256-GCM)."""
+
+
 class Settings(BaseSettings):
     """The whole tree."""
 
@@ -217,6 +284,7 @@ class Settings(BaseSettings):
     tts: TtsSettings = Field(default_factory=TtsSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     nlu: NluSettings = Field(default_factory=NluSettings)
+    recording: RecordingSettings = Field(default_factory=RecordingSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
@@ -273,6 +341,7 @@ SECRETS = (
     ("auth", "secret"),
     ("media", "turn_password"),
     ("nlu", "api_key"),
+    ("recording", "key"),
 )
 
 

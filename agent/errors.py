@@ -13,6 +13,7 @@ RejoinderError
 │   └── NegotiationError an SDP offer cannot be answered; names the part
 ├── ProtocolError        a peer's message is wrong; names the field
 ├── CallGone             the call that is to be resumed is over
+├── WorkerFailed         media processes end as soon as they are started
 └── CallRefused          no new call can be taken now; carries Retry-After
 """
 
@@ -34,6 +35,7 @@ __all__ = [
     "RejoinderError",
     "UnsupportedLanguage",
     "UnsupportedVoice",
+    "WorkerFailed",
 ]
 
 
@@ -109,6 +111,10 @@ class ProtocolError(RejoinderError):
 
 class CallGone(RejoinderError):
     """The call that a caller wants to come back to is over, or was not made to be resumed."""
+
+
+class WorkerFailed(RejoinderError):
+    """Media processes end again and again before they are ready; their log says why."""
 
 
 class CallRefused(RejoinderError):

@@ -18,6 +18,8 @@ __all__ = [
     "DtmfSent",
     "Floor",
     "FloorChanged",
+    "MediaResumed",
+    "MediaStalled",
     "Observer",
     "OutputCleared",
     "OutputPaused",
@@ -181,8 +183,22 @@ class TransferRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaStalled:
+    """Nothing has come from the caller's microphone for `silence_s` (media.rtp_silence_s). Once a silence."""
+
+    silence_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MediaResumed:
+    """The caller's audio is back, after `silence_s` without any."""
+
+    silence_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CallFault:
-    """Something failed and the call lives on. `part` is asr, nlu, tts or media."""
+    """Something failed and the call lives on. `part` is asr, nlu, tts, media or recording."""
 
     part: str
     message: str
@@ -226,6 +242,8 @@ CallEvent = (
     | DtmfSent
     | ClientData
     | TransferRequested
+    | MediaStalled
+    | MediaResumed
     | CallFault
     | CallSuspended
     | CallResumed

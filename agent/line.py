@@ -70,6 +70,12 @@ class LineHost(Protocol):
     def on_dtmf(self, digit: str) -> None:
         """As MediaSink's."""
 
+    def on_stalled(self, silence_s: float) -> None:
+        """As MediaSink's."""
+
+    def on_resumed(self, silence_s: float) -> None:
+        """As MediaSink's."""
+
     def on_suspended(self, reason: str, unheard_s: float) -> None:
         """The connection is gone; of what was sent, the last `unheard_s` seconds reached nobody for all we know."""
 
@@ -99,6 +105,14 @@ class _Sink:
     def on_dtmf(self, digit: str) -> None:
         if self.line.sink is self:
             self.line.host.on_dtmf(digit)
+
+    def on_stalled(self, silence_s: float) -> None:
+        if self.line.sink is self:
+            self.line.host.on_stalled(silence_s)
+
+    def on_resumed(self, silence_s: float) -> None:
+        if self.line.sink is self:
+            self.line.host.on_resumed(silence_s)
 
     def on_closed(self, reason: str) -> None:
         if self.line.sink is self:

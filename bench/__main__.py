@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agent.errors import RejoinderError
-from bench.harness import available, describe, print_report, run_all, run_one, to_markdown
+from bench.harness import APART, available, describe, print_report, run_all, run_one, to_markdown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write is not None and options.name != "all":
         return _usage("--write goes with `all`")
     if options.name == "all":
-        return _all(list(benches), options, console)
+        return _all([name for name in benches if name not in APART], options, console)
     if options.name not in benches:
         what = f"no bench {options.name!r}" if options.name else "which bench?"
         return _usage(f"{what}; there are: {', '.join([*benches, 'all'])}")

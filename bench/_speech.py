@@ -19,7 +19,7 @@ from num2words import num2words
 from agent.asr.segment import RATE_HZ
 from agent.errors import EnvironmentFault
 
-__all__ = ["Clip", "clips", "error_rate_pct", "spell"]
+__all__ = ["Clip", "clips", "error_rate_pct", "pair", "spell"]
 
 FOLDER = Path(os.environ.get("REJOINDER_SPEECH") or Path(__file__).parents[1] / ".." / "shared" / "speech").resolve()
 
@@ -102,6 +102,12 @@ def spell(text: str, *, digits: bool = False) -> str:
 
     cleaned = str(_CLEAN(_NUMBER.sub(words, _FULL_HOUR.sub(r"\1", text))))
     return " ".join(_SPELLINGS.get(word, word) for word in cleaned.split())
+
+
+def pair(clip: Clip, text: str) -> tuple[str, str]:
+    """Reference and hypothesis of one clip, spelled alike."""
+    digits = clip.kind == "digits8k"
+    return spell(clip.text, digits=digits), spell(text, digits=digits)
 
 
 def error_rate_pct(pairs: Iterable[tuple[str, str]], *, characters: bool = False) -> float:

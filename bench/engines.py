@@ -27,7 +27,7 @@ from agent.asr.segment import RATE_HZ, SpeechBuffer
 from agent.config import Settings, load_settings
 from agent.core.pool import WorkerPool
 from agent.errors import EnvironmentFault
-from bench._speech import Clip, clips, error_rate_pct, spell
+from bench._speech import Clip, clips, error_rate_pct, pair, spell
 from bench.harness import Report, Value
 
 __all__ = ["run"]
@@ -108,11 +108,11 @@ async def _recogniser(settings: Settings, pool: WorkerPool, english: list[Clip],
     for clip in english:
         pcm = clip.pcm()
         audio_s += len(pcm) / RATE_HZ
-        wide.append(_pair(clip, await _at_once(recognizer, pcm)))
+        wide.append(pair(clip, await _at_once(recognizer, pcm)))
     cpu_s = time.process_time() - cpu_s
     add("recogniser: word error rate, 16 kHz", "wer_16k_pct", error_rate_pct(wide))
     narrow = [
-        _pair(clip, await _at_once(recognizer, clip.pcm(telephone=True))) for clip in english if clip.narrow is not None
+        pair(clip, await _at_once(recognizer, clip.pcm(telephone=True))) for clip in english if clip.narrow is not None
     ]
     add("recogniser: word error rate, telephone band", "wer_8k_pct", error_rate_pct(narrow))
     add("recogniser: CPU a second of audio, final only", "asr_rtf_final_ratio", cpu_s / audio_s)
@@ -126,7 +126,7 @@ async def _recogniser(settings: Settings, pool: WorkerPool, english: list[Clip],
         text, waited_ms = await _as_a_call(recognizer, pcm, settings.listening.stop_ms)
         cpu_s += time.process_time() - began_s
         streaming_s += len(pcm) / RATE_HZ
-        streamed.append(_pair(clip, text))
+        streamed.append(pair(clip, text))
         after_pause_ms.append(waited_ms)
     add("recogniser: word error rate, streamed with partials", "wer_streaming_pct", error_rate_pct(streamed))
     add("recogniser: CPU a second of audio, with partials", "asr_rtf_streaming_ratio", cpu_s / streaming_s)
@@ -263,11 +263,6 @@ async def _as_a_call(recognizer: RereadingRecognizer, pcm: npt.NDArray[np.int16]
     took_ms = 1000 * (time.monotonic() - began_s)
     stream.close()
     return hypothesis.text, took_ms
-
-
-def _pair(clip: Clip, text: str) -> tuple[str, str]:
-    digits = clip.kind == "digits8k"
-    return spell(clip.text, digits=digits), spell(text, digits=digits)
 
 
 @contextmanager

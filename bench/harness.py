@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 __all__ = [
+    "APART",
     "Outcome",
     "Report",
     "available",
@@ -38,6 +39,8 @@ __all__ = [
 
 FOLDER = Path(__file__).parent
 NOT_BENCHES = {"harness"}
+APART = {"soak"}
+"""Half an hour each: run by name, never as part of `all`."""
 
 UNITS = (
     "ms", "s", "us", "pct", "ratio", "mb", "kb", "bytes", "count", "hz", "fps", "db", "calls", "streams", "per_s",

@@ -14,7 +14,7 @@ from signaling.problems import HttpFault
 from signaling.resume import Resumption, call_of
 from signaling.tokens import Claims
 
-__all__ = ["CallRegistry", "OwnedCall", "resume_expired"]
+__all__ = ["CallRegistry", "OwnedCall", "resume_expired", "too_many_calls"]
 
 BUSY_RETRY_S = 5
 STARTING_RETRY_S = 2
@@ -24,6 +24,16 @@ DRAINING_RETRY_S = 10
 def resume_expired() -> HttpFault:
     """The refusal of a resume token, whatever is wrong with it."""
     return HttpFault(404, "resume_expired", "there is no call to come back to with this token", field="resume")
+
+
+def too_many_calls(limit: int) -> HttpFault:
+    """The refusal of one more call than a token allows."""
+    return HttpFault(
+        429,
+        "too_many_calls",
+        f"this token's subject may have {limit} calls at once",
+        headers={"Retry-After": str(BUSY_RETRY_S)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +92,7 @@ class CallRegistry:
         if not agent.ready:
             raise CallRefused(f"the server is not ready: {agent.not_ready_reason}", retry_after_s=STARTING_RETRY_S)
         if claims.max_calls is not None and self.count(claims.subject) >= claims.max_calls:
-            raise HttpFault(
-                429,
-                "too_many_calls",
-                f"this token's subject may have {claims.max_calls} calls at once",
-                headers={"Retry-After": str(BUSY_RETRY_S)},
-            )
+            raise too_many_calls(claims.max_calls)
 
     def count(self, subject: str) -> int:
         """Calls of `subject`, live or being set up."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from aiohttp import hdrs, web
@@ -16,15 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from agent.errors import CallGone, CallRefused, MediaError, NegotiationError, ProtocolError
 from agent.nlu.hook import Session
 from signaling.admission import CallRegistry, OwnedCall, resume_expired
-from signaling.fields import Caller, LanguageTag, json_object, validate
+from signaling.fields import Caller, LanguageTag, flag, json_object, validate
 from signaling.guards import bearer_token
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.realtime_session import RealtimeSession
 from signaling.resume import Connection, ResumeToken, Resumption
-from signaling.tokens import Claims, TokenVerifier
+from signaling.tokens import Claims, Verifier
 
-__all__ = ["WebRtcCalls", "new_call_id"]
+__all__ = ["WebRtcCalls", "new_call_id", "read_body"]
 
 NEGOTIATION_TIMEOUT_S = 10.0
 """Gathering waits up to 1 s for a dead STUN or TURN server; ten times that is a fault."""
@@ -55,6 +56,7 @@ class _Offer(BaseModel):
     """Closing the connection is not hanging up: the call waits for its caller to come back."""
     resume: ResumeToken | None = None
     """Go on with that call; its channel, caller and language stay as they are."""
+    record: bool = False
 
 
 class _Candidate(BaseModel):
@@ -66,7 +68,7 @@ class _Candidate(BaseModel):
     sdp_mline_index: Annotated[int, Field(ge=0, le=65535)] | None = Field(None, alias="sdpMLineIndex")
 
 
-def new_call_id() -> str:
+def new_call_id(_request: web.Request | None = None) -> str:
     """An id that cannot be guessed: 96 random bits."""
     return f"call_{secrets.token_hex(12)}"
 
@@ -78,14 +80,16 @@ class WebRtcCalls:
         self,
         agent: AgentLike,
         *,
-        verifier: TokenVerifier,
+        verifier: Verifier,
         registry: CallRegistry,
         answer: AnswerOffer,
+        call_id: Callable[[web.Request], str] = new_call_id,
     ) -> None:
         self._agent = agent
         self._verifier = verifier
         self._registry = registry
         self._answer = answer
+        self._call_id = call_id
         self._closing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -106,7 +110,7 @@ class WebRtcCalls:
         if offer.resume is not None:
             return await self._resume(request, claims, offer.sdp, offer.resume)
         with self._registry.starting(claims, offer.channel):
-            call, port, resumption = await self._start(offer)
+            call, port, resumption = await self._start(offer, self._call_id(request))
             self._registry.add(claims.subject, call, port, resumption)
         try:
             return await self._respond(request, call, port, resumption)
@@ -151,19 +155,19 @@ class WebRtcCalls:
         except TimeoutError as exc:
             raise CallRefused(f"no answer could be made within {NEGOTIATION_TIMEOUT_S:.0f} s") from exc
 
-    async def _start(self, offer: _Offer) -> tuple[CallLike, WebRtcPortLike, Resumption | None]:
+    async def _start(self, offer: _Offer, call_id: str) -> tuple[CallLike, WebRtcPortLike, Resumption | None]:
         realtime = RealtimeSession()
         connection = Connection(realtime.on_message)
         port = await self._negotiate(offer.sdp, connection)
         session = Session(
-            id=new_call_id(),
+            id=call_id,
             channel=offer.channel,
             language=offer.language or self._agent.settings.asr.language,
             caller=offer.caller,
         )
         try:
             realtime.bind_port(port.send_message)
-            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event)
+            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event, record=offer.record)
         except BaseException:
             self._close_later(port)
             raise
@@ -204,7 +208,7 @@ class WebRtcCalls:
         if owned.port is None:
             raise HttpFault(404, "call_not_found", "there is no such call over WebRTC")
         _expect_type(request, "application/json")
-        body = _body_object(await _read_body(request))
+        body = _body_object(await read_body(request))
         candidate = validate(_Candidate, body)
         try:
             await owned.port.add_candidate(candidate.candidate, candidate.sdp_mid, candidate.sdp_mline_index)
@@ -237,7 +241,7 @@ async def _close(port: WebRtcPortLike) -> None:
 
 async def _read_offer(request: web.Request) -> _Offer:
     kind = _expect_type(request, "application/json", "application/sdp")
-    data = await _read_body(request)
+    data = await read_body(request)
     if kind == "application/json":
         return _checked(validate(_Offer, _body_object(data)))
     try:
@@ -245,10 +249,11 @@ async def _read_offer(request: web.Request) -> _Offer:
     except UnicodeDecodeError as exc:
         raise ProtocolError("sdp: expected UTF-8", field="sdp") from exc
     query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language")}
-    return _checked(validate(_Offer, {"sdp": sdp, **query}))
+    return _checked(validate(_Offer, {"sdp": sdp, "record": flag(request.query.get("record"), "record"), **query}))
 
 
-async def _read_body(request: web.Request) -> bytes:
+async def read_body(request: web.Request) -> bytes:
+    """All of the body. Raises HttpFault (408) when it takes too long."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             return await request.read()

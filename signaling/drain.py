@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from signaling.ports import SERVER_STOPPED, AgentLike, CallLike
+from signaling.ports import SERVER_STOPPED, Drains, Ends
 
 __all__ = ["drain"]
 
@@ -16,7 +16,7 @@ HANGUP_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-async def drain(agent: AgentLike, *, patience_s: float, hurry: asyncio.Event) -> None:
+async def drain(agent: Drains, *, patience_s: float, hurry: asyncio.Event) -> None:
     """Refuse new calls, wait for the live ones, hang up on what is left.
 
     Args:
@@ -39,7 +39,7 @@ async def drain(agent: AgentLike, *, patience_s: float, hurry: asyncio.Event) ->
         logger.error("calls did not end in time", extra={"calls": len(stuck)})
 
 
-async def _wait_ended(calls: Iterable[CallLike], *, timeout_s: float, hurry: asyncio.Event | None) -> list[CallLike]:
+async def _wait_ended(calls: Iterable[Ends], *, timeout_s: float, hurry: asyncio.Event | None) -> list[Ends]:
     """The calls that have not ended after `timeout_s`, or when `hurry` is set."""
     waits = {asyncio.create_task(call.wait_ended(), name=f"{call.id} drain"): call for call in calls}
     if not waits:

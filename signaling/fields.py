@@ -19,6 +19,7 @@ __all__ = [
     "TypedText",
     "VoiceName",
     "first_problem",
+    "flag",
     "json_object",
     "validate",
 ]
@@ -148,6 +149,15 @@ def validate(model: type[ModelT], values: JsonObject, *, code: str = "invalid_re
     except ValidationError as exc:
         field, message = first_problem(exc)
         raise ProtocolError(f"{field}: {message}" if field else message, field=field or None, code=code) from exc
+
+
+def flag(text: str | None, field: str) -> bool:
+    """A query parameter that is 1 or true, 0 or false, or not there. Raises ProtocolError naming it."""
+    if text is None or text in ("0", "false"):
+        return False
+    if text in ("1", "true"):
+        return True
+    raise ProtocolError(f"{field}: expected 1 or 0", field=field, code="invalid_request")
 
 
 def first_problem(error: ValidationError) -> tuple[str, str]:

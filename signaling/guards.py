@@ -112,7 +112,8 @@ def rate_limit(limiter: RateLimiter, *, trust_proxy: bool, clock: Callable[[], f
     return middleware
 
 
-def security_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """Headers that keep a page of ours from loading, sending or leaking anything elsewhere."""
+def security_headers(_request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Headers that keep a page of ours from loading, sending or leaking anything elsewhere; none names versions."""
+    response.headers.popall(hdrs.SERVER, None)
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)

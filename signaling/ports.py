@@ -23,6 +23,8 @@ __all__ = [
     "AgentLike",
     "AnswerOffer",
     "CallLike",
+    "Drains",
+    "Ends",
     "MakePcmPort",
     "PcmPortLike",
     "WebRtcPortLike",
@@ -35,11 +37,38 @@ SERVER_STOPPED = "server stopped"
 """Reasons of `Call.hangup`, as the call's metrics know them."""
 
 
-class CallLike(Protocol):
-    """One conversation."""
+class Ends(Protocol):
+    """A call as far as ending it goes."""
 
     @property
     def id(self) -> str: ...
+
+    def hangup(self, reason: str) -> None:
+        """Begin to end the call; idempotent."""
+
+    def forbid_resume(self, reason: str) -> None:
+        """A lost connection ends the call from here on; one whose caller is away now ends for `reason`."""
+
+    async def wait_ended(self) -> str:
+        """Returns the reason once the call is over, its tasks ended and its port closed."""
+        ...
+
+
+class Drains(Protocol):
+    """Whatever holds calls that are to end before the server does."""
+
+    draining: bool
+    """Set by the server when it begins to stop; no call may start from then on."""
+
+    @property
+    def calls(self) -> Mapping[str, Ends]:
+        """Live calls by id."""
+        ...
+
+
+class CallLike(Ends, Protocol):
+    """One conversation."""
+
     @property
     def session(self) -> Session: ...
     @property
@@ -64,22 +93,12 @@ class CallLike(Protocol):
     ) -> None:
         """Change the call from here on; raises ProtocolError naming the field."""
 
-    def hangup(self, reason: str) -> None:
-        """Begin to end the call; idempotent."""
-
     def allow_resume(self) -> float:
         """Let the call outlive its connection; for how many seconds, 0.0 when it may not."""
         ...
 
-    def forbid_resume(self, reason: str) -> None:
-        """Undo that; a call whose caller is away now ends for `reason`."""
-
     def attach_port(self, port: ResumablePort) -> None:
         """Go on over another port, which the call owns from here on; raises CallGone or MediaError."""
-
-    async def wait_ended(self) -> str:
-        """Returns the reason once the call is over, its tasks ended and its port closed."""
-        ...
 
 
 class AgentLike(Protocol):
@@ -103,8 +122,11 @@ class AgentLike(Protocol):
         """Live calls by id."""
         ...
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> CallLike:
-        """Start a conversation on `port`, which the call owns from here on; raises CallRefused."""
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> CallLike:
+        """Start a conversation on `port`, which the call owns from here on.
+
+        `record`: the client asks for a recording. Raises CallRefused, and ProtocolError when there is no recording.
+        """
         ...
 
 
@@ -145,4 +167,6 @@ class PcmPortLike(MediaPort, Protocol):
 class MakePcmPort(Protocol):
     """The constructor of `PcmPort`; `send` is called with each frame to play and must not block."""
 
-    def __call__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> PcmPortLike: ...
+    def __call__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> PcmPortLike: ...

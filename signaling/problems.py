@@ -132,6 +132,10 @@ def problems_middleware(metrics: Metrics) -> Middleware:
                 raise
             return _http_problem(error)
         except Exception as error:
+            if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+                # Nobody is left to read this; the framework wants an answer all the same.
+                logger.debug("a client left before its answer", extra={"route": _route(request)})
+                return problem(400, "client_gone", "the client left before its answer")
             response = problem_for(error)
             if response is not None:
                 return response

@@ -23,6 +23,8 @@ from agent.events import (
     DtmfPressed,
     DtmfSent,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     OutputResumed,
@@ -104,6 +106,10 @@ class RealtimeTranslator:
                 return [self._message("output_audio_buffer.started", response_id=response_id)]
             case PlayoutStopped(response_id):
                 return [self._message("output_audio_buffer.stopped", response_id=response_id)]
+            case OutputPaused(response_id):
+                return [self._message("rejoinder.paused", response_id=response_id)]
+            case OutputResumed(response_id):
+                return [self._message("rejoinder.resumed", response_id=response_id)]
             case OutputCleared(response_id):
                 return [self._message("output_audio_buffer.cleared", response_id=response_id)]
             case FloorChanged(floor):
@@ -118,12 +124,12 @@ class RealtimeTranslator:
                 return [self._message("rejoinder.data", data=dict(data))]
             case TransferRequested(to):
                 return [self._message("rejoinder.transfer", to=to)]
+            case MediaStalled(silence_s):
+                return [self._message("rejoinder.media_stalled", silence_s=round(silence_s, 1))]
+            case MediaResumed(silence_s):
+                return [self._message("rejoinder.media_resumed", silence_s=round(silence_s, 1))]
             case CallFault(part, message):
                 return [self.error("server_error", f"{part}_failed", message)]
-            case OutputPaused(response_id):
-                return [self._message("rejoinder.paused", response_id=response_id)]
-            case OutputResumed(response_id):
-                return [self._message("rejoinder.resumed", response_id=response_id)]
             case CallSuspended(_, resume_s):
                 return [self._message("rejoinder.suspended", resume_s=resume_s)]
             case CallResumed(away_s):

@@ -22,20 +22,31 @@ from agent.errors import EnvironmentFault
 from agent.media.pcm import PcmPort
 from agent.media.priority import favour_media_thread
 from agent.media.webrtc import WebRtcPort
-from agent.observe.metrics import CONTENT_TYPE, process_metrics
+from agent.observe.metrics import CONTENT_TYPE, Metrics, process_metrics
 from signaling.admission import CallRegistry
 from signaling.calls import WebRtcCalls
+from signaling.connection import DoorRunner
 from signaling.drain import drain
 from signaling.guards import cors_headers, host_and_origin, rate_limit, security_headers
 from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
-from signaling.ports import AgentLike, AnswerOffer, MakePcmPort
+from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
 from signaling.static import StaticFiles, find_web_root
 from signaling.stream import StreamDoor
 from signaling.tokens import TokenKeys, TokenVerifier, load_keys
 
-__all__ = ["Listening", "create_app", "run_server", "serve"]
+__all__ = [
+    "Listening",
+    "announcement",
+    "base_app",
+    "create_app",
+    "run_server",
+    "serve",
+    "serve_app",
+    "stop_signals",
+    "try_bind",
+]
 
 SHUTDOWN_TIMEOUT_S = 3.0
 """Calls have been hung up by then; what is left are idle connections and the last bytes of others."""
@@ -69,22 +80,12 @@ def create_app(
         ConfigError: an entry of `server.origins` is no origin.
         EnvironmentFault: the call page's folder is missing.
     """
-    settings = agent.settings.server
-    policy = OriginPolicy(settings.origins, bind_host=settings.host)
+    app = base_app(agent.settings, agent.metrics, web_root=web_root)
     registry = CallRegistry(agent)
     calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer)
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
-    static = StaticFiles(web_root if web_root is not None else find_web_root())
     probes = _Probes(agent)
 
-    app = web.Application(
-        client_max_size=settings.max_body_bytes,
-        middlewares=[
-            problems_middleware(agent.metrics),
-            host_and_origin(policy),
-            rate_limit(RateLimiter(settings.rate_per_minute), trust_proxy=settings.trust_proxy),
-        ],
-    )
     app.router.add_post("/v1/calls", calls.create)
     app.router.add_patch("/v1/calls/{call_id}", calls.trickle)
     app.router.add_delete("/v1/calls/{call_id}", calls.hang_up)
@@ -92,21 +93,42 @@ def create_app(
     app.router.add_get("/healthz", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/metrics", probes.metrics)
+
+    async def closing(_app: web.Application) -> AsyncIterator[None]:
+        yield
+        await calls.close()
+
+    app.cleanup_ctx.append(closing)
+    return app
+
+
+def base_app(settings: Settings, metrics: Metrics, *, web_root: Path | None = None) -> web.Application:
+    """What every public door has: problems, Host and Origin checks, rate limit, headers, and the call page.
+
+    Raises:
+        ConfigError: an entry of `server.origins` is no origin.
+        EnvironmentFault: the call page's folder is missing.
+    """
+    door = settings.server
+    policy = OriginPolicy(door.origins, bind_host=door.host)
+    static = StaticFiles(web_root if web_root is not None else find_web_root())
+    app = web.Application(
+        client_max_size=door.max_body_bytes,
+        middlewares=[
+            problems_middleware(metrics),
+            host_and_origin(policy),
+            rate_limit(RateLimiter(door.rate_per_minute), trust_proxy=door.trust_proxy),
+        ],
+    )
     app.router.add_get("/", static.index)
     app.router.add_get("/web/{path:.+}", static.file)
-
     add_cors = cors_headers(policy)
 
     async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
         security_headers(request, response)
         add_cors(request, response)
 
-    async def closing(_app: web.Application) -> AsyncIterator[None]:
-        yield
-        await calls.close()
-
     app.on_response_prepare.append(add_headers)
-    app.cleanup_ctx.append(closing)
     return app
 
 
@@ -140,6 +162,7 @@ class _Probes:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """GET /metrics: Prometheus text."""
+        self._agent.metrics.tasks(len(asyncio.all_tasks()))
         return web.Response(
             body=self._agent.metrics.render(), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
         )
@@ -185,19 +208,31 @@ async def serve(
     """
     if app is None:
         app = create_app(agent, verifier=verifier if verifier is not None else load_keys(settings).verifier)
+    await serve_app(app, agent, settings, on_listening=on_listening, stop=stop)
+
+
+async def serve_app(
+    app: web.Application,
+    calls: Drains,
+    settings: Settings,
+    *,
+    on_listening: Callable[[Listening], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """`serve` for any application and whatever holds its calls."""
     stop = stop if stop is not None else asyncio.Event()
     hurry = asyncio.Event()
     # Access logs stay off: their request lines hold tokens. A handler is cancelled when its client goes away.
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    runner = DoorRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     try:
         listening = await _bind(runner, settings.server.host, settings.server.port)
-        with _signals(stop, hurry):
+        with stop_signals(stop, hurry):
             logger.info("listening", extra={"host": listening.host, "port": listening.port})
             if on_listening is not None:
                 on_listening(listening)
             await stop.wait()
-            await drain(agent, patience_s=settings.server.drain_s, hurry=hurry)
+            await drain(calls, patience_s=settings.server.drain_s, hurry=hurry)
     finally:
         await runner.cleanup()
 
@@ -212,7 +247,8 @@ async def _bind(runner: web.AppRunner, host: str, port: int) -> Listening:
     return Listening(host, int(address[1]))
 
 
-async def _try_bind(host: str, port: int) -> None:
+async def try_bind(host: str, port: int) -> None:
+    """Raises EnvironmentFault when that address cannot be listened on."""
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
@@ -234,7 +270,7 @@ def _bind_fault(error: OSError, host: str, port: int) -> str:
 
 
 @contextmanager
-def _signals(stop: asyncio.Event, hurry: asyncio.Event) -> Iterator[None]:
+def stop_signals(stop: asyncio.Event, hurry: asyncio.Event) -> Iterator[None]:
     """The first SIGTERM or SIGINT sets `stop`, the next one `hurry`."""
     loop = asyncio.get_running_loop()
 
@@ -263,7 +299,7 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
     """
     # Before the engines, which take a second or more: a wrong key and a taken port are told at once.
     keys = load_keys(settings)
-    await _try_bind(settings.server.host, settings.server.port)
+    await try_bind(settings.server.host, settings.server.port)
 
     # Here and not above, since signaling serves any agent and only this function builds the real one.
     from agent.app import Agent

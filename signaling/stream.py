@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from agent.errors import CallRefused, ProtocolError, RejoinderError
-from agent.events import CallEnded, CallEvent, OutputCleared
+from agent.events import CallEnded, CallEvent, OutputCleared, OutputPaused
 from agent.nlu.hook import Session
 from agent.observe.logs import CallLogger, call_logger
 from signaling.admission import CallRegistry
 from signaling.calls import new_call_id
+from signaling.departure import departure
+from signaling.fields import flag
 from signaling.guards import bearer_token
 from signaling.limits import TokenBucket
 from signaling.outbox import BYTES_PER_SAMPLE, Outbox
@@ -27,22 +29,28 @@ from signaling.problems import HttpFault
 from signaling.realtime import Message, encode
 from signaling.realtime_session import MESSAGE_BURST, MESSAGES_PER_S, perform
 from signaling.stream_messages import StreamTranslator, parse_stream_message, stream_error
-from signaling.tokens import TokenVerifier
+from signaling.tokens import Verifier
 
-__all__ = ["RATES_HZ", "StreamDoor"]
+__all__ = ["RATES_HZ", "StreamDoor", "expect_upgrade", "refuse_stream"]
 
 RATES_HZ = (8000, 16_000, 24_000, 48_000)
 
 MAX_AUDIO_MS = 200
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""200 ms at 48 kHz are 19,200 bytes; up to here the port says what is wrong, above it the frame is not even read."""
+"""200 ms at 48 kHz are 19,200 bytes; up to here the call says what is wrong, above it the frame is not even read."""
 
 HEARTBEAT_S = 20.0
 """Well above the few seconds for which back-pressure may leave a pong unread."""
 
 SEND_BUFFER_BYTES = 32 * 1024
 """What kernel and transport may each hold; more would hide a slow client, and no barge-in could call it back."""
+
+RECEIVE_BUFFER_BYTES = 32 * 1024
+"""The kernel makes it twice that: 0.7 s at 48 kHz, and so little that a flood waits at the client that sends it."""
+
+PROBE_S = 2.0
+"""How often a client from which nothing is read is asked whether it is still there."""
 
 SEND_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
@@ -70,6 +78,13 @@ _CLOSE_CODES = {
     "internal_error": WSCloseCode.INTERNAL_ERROR,
 }
 
+_FRAME_FAULTS: dict[int, tuple[str, str]] = {
+    WSCloseCode.MESSAGE_TOO_BIG: ("too_long", f"a message may have at most {MAX_MESSAGE_BYTES} bytes"),
+    WSCloseCode.PROTOCOL_ERROR: ("protocol_error", "that was no WebSocket frame (RFC 6455 section 5.2)"),
+    WSCloseCode.INVALID_TEXT: ("invalid_text", "a text message must be UTF-8"),
+}
+"""What aiohttp finds wrong before there is a message: error code and text by close code."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -80,39 +95,28 @@ class StreamDoor:
         self,
         agent: AgentLike,
         *,
-        verifier: TokenVerifier,
+        verifier: Verifier,
         registry: CallRegistry,
         make_port: MakePcmPort,
         heartbeat_s: float = HEARTBEAT_S,
+        call_id: Callable[[web.Request], str] = new_call_id,
     ) -> None:
         self._agent = agent
         self._verifier = verifier
         self._registry = registry
         self._make_port = make_port
         self._heartbeat_s = heartbeat_s
+        self._call_id = call_id
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Upgrade, then one call until either side ends it."""
-        ws = web.WebSocketResponse(
-            timeout=CLOSE_TIMEOUT_S,
-            heartbeat=self._heartbeat_s,
-            max_msg_size=MAX_MESSAGE_BYTES,
-            writer_limit=SEND_BUFFER_BYTES // 4,
-            compress=False,
-        )
-        if not ws.can_prepare(request):
-            raise HttpFault(
-                426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"}
-            )
+        ws = expect_upgrade(request, heartbeat_s=self._heartbeat_s)
         await ws.prepare(request)
         _limit_buffers(request.transport)
         try:
             await self._serve(request, ws)
-        except CallRefused as error:
-            message = stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
-            await _refuse(ws, message)
-        except ProtocolError as error:
-            await _refuse(ws, stream_error(error.code, str(error), error.field))
+        except (CallRefused, ProtocolError) as error:
+            await _refuse(ws, _refusal(error))
         except Exception as error:
             # Not for the middleware: a socket that has been upgraded cannot be answered by a problem document.
             self._agent.metrics.error("signaling", error)
@@ -125,20 +129,60 @@ class StreamDoor:
     async def _serve(self, request: web.Request, ws: web.WebSocketResponse) -> None:
         claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
         rate_hz = _rate(request)
+        record = flag(request.query.get("record"), "record")
         with self._registry.starting(claims, "websocket"):
             stream = _Stream(ws, rate_hz)
-            port = self._make_port(rate_hz, ticker=self._agent.ticker, send=stream.send_audio)
-            session = Session(id=new_call_id(), channel="websocket", language=self._agent.settings.asr.language)
+            port = self._make_port(
+                rate_hz,
+                ticker=self._agent.ticker,
+                send=stream.send_audio,
+                silence_s=self._agent.settings.media.rtp_silence_s,
+            )
+            session = Session(
+                id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
+            )
             try:
-                call = self._agent.start_call(port=port, session=session, observer=stream.on_event)
+                call = self._agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
             except BaseException:
                 await port.close()
                 raise
             self._registry.add(claims.subject, call, None)
         try:
-            await stream.run(call, port)
+            await stream.run(call, port, request.transport)
         finally:
             self._registry.forget(call.id)
+
+
+def expect_upgrade(request: web.Request, *, heartbeat_s: float = HEARTBEAT_S) -> web.WebSocketResponse:
+    """The response that will upgrade this request. Raises HttpFault (426) when it asks for no WebSocket."""
+    ws = _Socket(
+        timeout=CLOSE_TIMEOUT_S,
+        heartbeat=heartbeat_s,
+        max_msg_size=MAX_MESSAGE_BYTES,
+        writer_limit=SEND_BUFFER_BYTES // 4,
+        compress=False,
+    )
+    if not ws.can_prepare(request):
+        raise HttpFault(426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"})
+    return ws
+
+
+async def refuse_stream(
+    request: web.Request, ws: web.WebSocketResponse, error: CallRefused | ProtocolError
+) -> web.StreamResponse:
+    """Upgrade only to say why there is no call: a browser shows its page no HTTP status of a failed upgrade."""
+    await ws.prepare(request)
+    try:
+        await _refuse(ws, _refusal(error))
+    finally:
+        await _shut(request, ws)
+    return ws
+
+
+def _refusal(error: CallRefused | ProtocolError) -> Message:
+    if isinstance(error, CallRefused):
+        return stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
+    return stream_error(error.code, str(error), error.field)
 
 
 def _rate(request: web.Request) -> int:
@@ -159,6 +203,8 @@ class _Stream:
         self._wake = asyncio.Event()
         self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
         self._over = False
+        self._held = asyncio.Event()
+        """Set while the port has no room, so that nothing is read."""
         self._log: CallLogger | logging.Logger = logger
 
     # Called by the port and the call, on the event loop.
@@ -173,7 +219,7 @@ class _Stream:
         """The call's observer."""
         for message in self._translator.translate(event):
             text = self._encode(message)
-            if isinstance(event, OutputCleared):
+            if isinstance(event, OutputCleared | OutputPaused):
                 self._outbox.put_clear(text)
             else:
                 self._outbox.put_message(text)
@@ -190,13 +236,17 @@ class _Stream:
 
     # The call.
 
-    async def run(self, call: CallLike, port: PcmPortLike) -> None:
-        """Until the client leaves, breaks the rules or falls behind, or the call ends. Leaves no task and no call."""
+    async def run(self, call: CallLike, port: PcmPortLike, transport: asyncio.BaseTransport | None) -> None:
+        """Until the client leaves, breaks the rules or falls behind, or the call ends. Leaves no task and no call.
+
+        Whoever breaks the rules is told so first; the end of a call may take seconds.
+        """
         self._log = call_logger(call.id, __name__)
         reading = self._task(self._read(call, port), call, "read")
         writing = self._task(self._write(), call, "write")
+        leaving = self._task(self._leave(transport), call, "leave")
         ending: asyncio.Task[str] = asyncio.create_task(call.wait_ended(), name=f"{call.id} stream end")
-        tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, ending)
+        tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, leaving, ending)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if ending in done:
@@ -207,12 +257,17 @@ class _Stream:
             for task in (reading, writing):
                 if task.done() and (error := task.exception()) is not None:
                     raise error
+        except ProtocolError as error:
+            writing.cancel()
+            await _tell(self._ws, stream_error(error.code, str(error), error.field))
+            call.hangup(PEER_CLOSED)
+            await _close(self._ws, _close_code(error.code), error.code)
         finally:
             call.hangup(PEER_CLOSED)
-            reading.cancel()
-            writing.cancel()
-            await asyncio.wait((reading, writing), timeout=CLOSE_TIMEOUT_S)
-            for task in (reading, writing):
+            for task in (reading, writing, leaving):
+                task.cancel()
+            await asyncio.wait((reading, writing, leaving), timeout=CLOSE_TIMEOUT_S)
+            for task in (reading, writing, leaving):
                 if task.done() and not task.cancelled():
                     # Retrieved, so that a second failure is not reported as one that nobody saw.
                     task.exception()
@@ -235,7 +290,9 @@ class _Stream:
             match message.type:
                 case WSMsgType.BINARY if message.data:
                     port.feed(self._checked(message.data))
+                    self._held.set()
                     await port.ready()
+                    self._held.clear()
                 case WSMsgType.BINARY | WSMsgType.TEXT:
                     if self._bucket.take(clock()) > 0:
                         raise ProtocolError(
@@ -245,6 +302,31 @@ class _Stream:
                         self._obey(call, message.data)
                 case _:
                     return
+
+    async def _leave(self, transport: asyncio.BaseTransport | None) -> None:
+        """Returns when the client has gone and reading cannot tell, since a flood of its own is in the way."""
+        with departure(transport) as gone:
+            while True:
+                await self._held.wait()
+                try:
+                    async with asyncio.timeout(PROBE_S):
+                        await gone.wait()
+                except TimeoutError:
+                    if self._held.is_set():
+                        await self._probe()
+                    continue
+                if self._held.is_set():
+                    return
+                await asyncio.sleep(0)
+
+    async def _probe(self) -> None:
+        # The end of a stream comes behind all data that the client's kernel still holds and we do not take; but to a
+        # socket that no program has any more its kernel answers at once (RFC 9293 section 3.10.7.4).
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await self._ws.ping()
+        except (TimeoutError, ConnectionError):
+            self._log.debug("a probe could not be sent")
 
     def _checked(self, pcm: bytes) -> bytes:
         if len(pcm) % BYTES_PER_SAMPLE:
@@ -299,16 +381,37 @@ def _limit_buffers(transport: asyncio.Transport | None) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+
+
+class _Socket(web.WebSocketResponse):
+    """A WebSocket that says in JSON why it closes, also where aiohttp closes it: on a message it did not read."""
+
+    async def close(self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True) -> bool:
+        """Our own closes carry a reason or follow the client's; one without is aiohttp's, from within `receive`."""
+        fault = _FRAME_FAULTS.get(code)
+        if fault is not None and not message and not self.closed:
+            error, text = fault
+            await _tell(self, stream_error(error, text))
+            message = error.encode()
+        return await super().close(code=code, message=message, drain=drain)
 
 
 async def _refuse(ws: web.WebSocketResponse, message: Message) -> None:
-    code = _CLOSE_CODES.get(message["code"], WSCloseCode.POLICY_VIOLATION)
+    await _tell(ws, message)
+    await _close(ws, _close_code(message["code"]), message["code"])
+
+
+def _close_code(error: str) -> int:
+    return int(_CLOSE_CODES.get(error, WSCloseCode.POLICY_VIOLATION))
+
+
+async def _tell(ws: web.WebSocketResponse, message: Message) -> None:
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await ws.send_str(encode(message))
     except (TimeoutError, ConnectionError, RuntimeError):
         logger.debug("a refused client could not be told why")
-    await _close(ws, int(code), message["code"])
 
 
 async def _close(ws: web.WebSocketResponse, code: int, reason: str) -> None:

@@ -14,6 +14,8 @@ from agent.events import (
     CallFault,
     ClientData,
     DtmfSent,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     ReplyFinished,
@@ -64,6 +66,10 @@ class StreamTranslator:
                 return [{"type": "data", "data": dict(data)}]
             case TransferRequested(to):
                 return [{"type": "transfer", "to": to}]
+            case MediaStalled(silence_s):
+                return [{"type": "media_stalled", "silence_s": round(silence_s, 1)}]
+            case MediaResumed(silence_s):
+                return [{"type": "media_resumed", "silence_s": round(silence_s, 1)}]
             case CallFault(part, message):
                 return [stream_error(f"{part}_failed", message)]
             case CallEnded(reason):

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -19,7 +19,7 @@ from agent.errors import ConfigError, ProtocolError
 from agent.nlu.hook import Channel
 from signaling.origins import is_loopback
 
-__all__ = ["Claims", "TokenKeys", "TokenMinter", "TokenVerifier", "Unauthorized", "load_keys"]
+__all__ = ["Claims", "TokenKeys", "TokenMinter", "TokenVerifier", "Unauthorized", "Verifier", "load_keys"]
 
 ISSUER = "rejoinder"
 
@@ -63,6 +63,14 @@ class Claims:
 
     def allows(self, channel: Channel) -> bool:
         return self.channels is None or channel in self.channels
+
+
+class Verifier(Protocol):
+    """Whatever tells who a caller is."""
+
+    def verify(self, token: str) -> Claims:
+        """The token's claims. Raises Unauthorized with a reason that is safe to show."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import logging
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,8 @@ class RereadingRecognizer(ABC):
         self._partial_every_ms = partial_every_ms
         self._streams: weakref.WeakSet[RereadingStream] = weakref.WeakSet()
         self._closed = False
+        self.clock: Callable[[], float] = time.monotonic
+        """Times the readings of streams opened from here on; a replay puts its own clock here."""
 
     @abstractmethod
     def reader(self, language: str, hints: Sequence[str]) -> Reader:
@@ -97,7 +99,8 @@ class RereadingRecognizer(ABC):
             raise UnsupportedLanguage(f"language: {self.info.name} reads {known}; got {language!r}")
         if self._closed:
             raise EngineError("the recogniser is closed")
-        stream = RereadingStream(self.reader(language, hints), self._pool, partial_every_ms=self._partial_every_ms)
+        reader = self.reader(language, hints)
+        stream = RereadingStream(reader, self._pool, partial_every_ms=self._partial_every_ms, clock=self.clock)
         self._streams.add(stream)
         return stream
 
@@ -111,9 +114,17 @@ class RereadingRecognizer(ABC):
 class RereadingStream:
     """A RecognizerStream over a Reader. All methods belong to one event loop."""
 
-    def __init__(self, reader: Reader, pool: WorkerPool, *, partial_every_ms: int) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        pool: WorkerPool,
+        *,
+        partial_every_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reader = reader
         self._pool = pool
+        self._clock = clock
         self._every = partial_every_ms * RATE_HZ // 1000
         self._audio = SpeechBuffer()
         self._agreement = Agreement()
@@ -276,9 +287,9 @@ class RereadingStream:
     def _read_in_thread(self, pcm: npt.NDArray[np.int16], known: Reading, stop: StopSignal) -> Reading:
         stop.check()
         self._started = stop is self._stop
-        began = time.monotonic()
+        began = self._clock()
         reading = self._reader.read(pcm, known, stop)
-        self._took_s = time.monotonic() - began
+        self._took_s = self._clock() - began
         return reading
 
     def _publish(self, *, final: bool) -> None:

@@ -18,6 +18,7 @@ def configure(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     command.add_argument("--port", type=int, help="port to listen on (default 8080; 0 takes a free one)")
     command.add_argument("--hook", metavar="TARGET", help="dialogue logic: package.module:object or ./file.py:object")
+    command.add_argument("--workers", type=int, help="media processes (default 1: one process does all)")
     command.add_argument("--log-json", action="store_true", help="log JSON lines")
     command.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     command.add_argument("--json", action="store_true", help="print address and token as one JSON object")
@@ -31,6 +32,8 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
         values["server"]["host"] = args.host
     if args.port is not None:
         values["server"]["port"] = args.port
+    if args.workers is not None:
+        values["server"]["workers"] = args.workers
     if args.hook is not None:
         values["nlu"] = {"kind": "function", "target": args.hook}
     return values
@@ -39,8 +42,14 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Serve until a signal ends it."""
     # Imported here: signaling stands above agent, and other commands do not need it.
+    logs.configure(json=args.log_json, level=args.log_level)
+    if settings.server.workers > 1:
+        from signaling.workers.supervisor import run_workers
+
+        asyncio.run(run_workers(settings, announce_json=args.json, log_json=args.log_json, log_level=args.log_level))
+        return 0
+
     from signaling.server import run_server
 
-    logs.configure(json=args.log_json, level=args.log_level)
     asyncio.run(run_server(settings, announce_json=args.json))
     return 0

@@ -16,18 +16,21 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Protocol, cast
 
 import pylibsrtp
 from aioice import Candidate as IceCandidate
 from aioice import Connection
+from aioice.ice import CandidatePair
 from aioice.stun import TransactionError
 from aiortc import RTCCertificate, RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
 from aiortc.rtcsctptransport import RTCSctpCapabilities
 
 from agent.config import MediaSettings
-from agent.errors import NegotiationError
+from agent.media.addresses import describe, parse_advertised
+from agent.media.gathering import gather
 from agent.media.rtp import is_rtcp
 from agent.media.sdp import MAX_CANDIDATES, Candidate, Offer
 
@@ -42,6 +45,10 @@ RELIED_ON: tuple[tuple[str, str], ...] = (
     ("aioice.ice.Connection", "get_component_candidates"),
     ("aioice.ice.Connection", "query_consent"),
     ("aioice.ice.Connection", "_protocols"),
+    ("aioice.ice", "relayed_candidate"),
+    ("aioice.ice", "server_reflexive_candidate"),
+    ("aioice.candidate", "candidate_foundation"),
+    ("aioice.candidate", "candidate_priority"),
     ("aioice.ice.Connection", "build_request"),
     ("aioice.ice.StunProtocol", "request"),
     ("aioice.ice.StunProtocol", "datagram_received"),
@@ -52,10 +59,9 @@ RELIED_ON: tuple[tuple[str, str], ...] = (
     ("aiortc.RTCDtlsTransport", "_set_role"),
     ("aiortc.RTCSctpTransport", "_handle_data"),
 )
-"""(class, attribute or method). Also: RTCDtlsTransport calls only `role`, `_recv` and `_send` of its ICE transport."""
+"""(class or module, name); those that gather are used in `agent.media.gathering`. Also: RTCDtlsTransport calls only
+`role`, `_recv` and `_send` of its ICE transport."""
 
-GATHER_S = 1
-"""Longest wait for a STUN or TURN server while gathering; the answer goes out without its candidates then."""
 MAX_WAITING_DATAGRAMS = 256
 """DTLS datagrams not yet read; more is an attack, as SCTP's own window is smaller."""
 CERTIFICATE_LIFE_S = 7 * 86_400
@@ -100,7 +106,8 @@ class _Ice(Connection):
     """
 
     def __init__(self, settings: MediaSettings, on_media: Callable[[bytes], None], on_expired: Callable[[], None]):
-        super().__init__(ice_controlling=False, **_servers(settings))
+        super().__init__(ice_controlling=False)
+        self._settings = settings
         self._recv = self.recv
         self._send = self.send
         self._on_media = on_media
@@ -116,12 +123,11 @@ class _Ice(Connection):
 
     async def get_component_candidates(
         self,
-        component: int,
-        addresses: list[str],
+        component: int,  # noqa: ARG002
+        addresses: list[str],  # noqa: ARG002
         timeout: int = 5,  # noqa: ARG002
     ) -> list[IceCandidate]:
-        # Without any network (a laptop offline, a sandbox) a caller on the same machine can still be served.
-        return await super().get_component_candidates(component, addresses or ["127.0.0.1"], timeout=GATHER_S)
+        return await gather(self, self._settings)
 
     def data_received(self, data: bytes, component: int) -> None:
         if not data:
@@ -150,11 +156,11 @@ class _Ice(Connection):
         """RFC 7675 with our interval; a request is repeated once, so that a slow path is not taken for a dead one."""
         loop = asyncio.get_running_loop()
         heard = loop.time()
-        while True:
-            await asyncio.sleep(self._consent_interval_s * (0.8 + 0.4 * random.random()))
+        while (left := heard + self._consent_expiry_s - loop.time()) > 0:
+            await asyncio.sleep(min(left, self._consent_interval_s * (0.8 + 0.4 * random.random())))
             left = heard + self._consent_expiry_s - loop.time()
             pair = self._nominated.get(1)
-            if left <= 0 or pair is None:
+            if left <= 0 or pair is None or _is_closed(pair):
                 break
             with contextlib.suppress(TransactionError, TimeoutError):
                 async with asyncio.timeout(left):
@@ -170,10 +176,17 @@ class _Ice(Connection):
     def send_now(self, data: bytes) -> int:
         """Put one datagram on the socket of the nominated pair; raises ConnectionError without one."""
         pair = self._nominated.get(1)
-        if pair is None:
+        if pair is None or _is_closed(pair):
             raise ConnectionError("no nominated candidate pair")
         pair.protocol.transport.sendto(data, pair.remote_addr)
         return len(data)
+
+
+def _is_closed(pair: CandidatePair) -> bool:
+    # asyncio gives a socket up after an error it does not know, and then fails on every use of it; a relay's
+    # transport drops what it cannot send.
+    is_closing = getattr(pair.protocol.transport, "is_closing", None)
+    return is_closing is not None and bool(is_closing())
 
 
 class _Sctp(RTCSctpTransport):
@@ -203,6 +216,7 @@ class PeerTransport:
     ) -> None:
         self._peer: Offer | None = None
         self._events = events
+        self._advertised = parse_advertised(settings.advertised_addresses)
         self._ice = _Ice(settings, self._media, lambda: events.on_gone("peer vanished"))
         self._ice.ice_controlling = controlling
         self._dtls = RTCDtlsTransport(cast(Any, self._ice), [certificate()])
@@ -223,10 +237,8 @@ class PeerTransport:
             await self.add_candidate(candidate)
 
     async def gather(self) -> None:
-        """Find our candidates, within GATHER_S. Raises NegotiationError if there is none."""
+        """Find our candidates, within a second. Raises CallRefused if there is no address or port for them."""
         await self._ice.gather_candidates()
-        if not self._ice.local_candidates:
-            raise NegotiationError("no local network address could be bound, so no candidate can be offered")
 
     @property
     def ufrag(self) -> str:
@@ -238,8 +250,17 @@ class PeerTransport:
 
     @property
     def candidates(self) -> list[str]:
-        """Ours, as SDP values."""
-        return [candidate.to_sdp() for candidate in self._ice.local_candidates]
+        """Ours, as SDP values, with the addresses that callers reach us by (media.advertised_addresses)."""
+        return [self._offered(candidate).to_sdp() for candidate in self._ice.local_candidates]
+
+    def _offered(self, candidate: IceCandidate) -> IceCandidate:
+        # A copy: aioice binds and pairs by the address we really have.
+        offered = copy(candidate)
+        if candidate.type == "host":
+            offered.host = describe(candidate.host, self._advertised)
+        elif candidate.related_address is not None:
+            offered.related_address = describe(candidate.related_address, self._advertised)
+        return offered
 
     @property
     def fingerprints(self) -> list[tuple[str, str]]:
@@ -338,31 +359,3 @@ class PeerTransport:
     def _dtls_changed(self) -> None:
         if self._dtls.state in ("closed", "failed"):
             self._events.on_gone("peer closed")
-
-
-def _servers(settings: MediaSettings) -> dict[str, Any]:
-    """aioice takes one STUN and one TURN server, and contacts none that is not named."""
-    found: dict[str, Any] = {}
-    if settings.stun_servers:
-        found["stun_server"] = _host_port(settings.stun_servers[0], "media.stun_servers")
-    if settings.turn_server:
-        found["turn_server"] = _host_port(settings.turn_server, "media.turn_server")
-        found["turn_ssl"] = settings.turn_server.startswith("turns:")
-        found["turn_transport"] = "tcp" if "transport=tcp" in settings.turn_server or found["turn_ssl"] else "udp"
-        found["turn_username"] = settings.turn_username
-        secret = settings.turn_password
-        found["turn_password"] = secret.get_secret_value() if secret else None
-    return found
-
-
-def _host_port(url: str, setting: str) -> tuple[str, int]:
-    rest = url.partition("?")[0]
-    scheme, _, address = rest.partition(":")
-    if scheme not in ("stun", "stuns", "turn", "turns"):
-        scheme, address = "stun", rest
-    host, found, port = address.strip("/").rpartition(":")
-    if not found or not port.isdigit():
-        host, port = address.strip("/"), "5349" if scheme in ("stuns", "turns") else "3478"
-    if not host:
-        raise NegotiationError(f"{setting}: a server is required, as in stun:host:3478")
-    return host.strip("[]"), int(port)

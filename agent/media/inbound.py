@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,6 +22,8 @@ CONCEAL_STEP = HEARING_HZ // 400
 """libopus makes multiples of 2.5 ms."""
 QUIET_MEAN = 200.0
 """Mean magnitude (of 32768) under which two frames may be merged unheard: about -44 dB, below any speech."""
+MAX_WAITING_DIGITS = 64
+"""Key presses between two ticks, and before the first one; nobody types faster, the oldest are dropped."""
 MAX_SAMPLES = HEARING_HZ * 240 // 1000
 FADE_OUT = np.linspace(1.0, 0.0, HEARING_SAMPLES, dtype=np.float32)
 FADE_IN = 1.0 - FADE_OUT
@@ -52,7 +55,7 @@ class AudioReceiver:
         self._events = dict(event_payload_types)
         self._jitter = jitter
         self._dtmf = DtmfReceiver()
-        self._digits: list[str] = []
+        self._digits: deque[str] = deque(maxlen=MAX_WAITING_DIGITS)
         self._samples = np.zeros(MAX_SAMPLES, np.int16)
         self._held = 0
 
@@ -92,8 +95,9 @@ class AudioReceiver:
             following = self._frame(now)
             merged: Pcm = (frame * FADE_OUT + following * FADE_IN).astype(np.int16)
             frame = merged
-        digits = self._digits + self._dtmf.tick(now)
-        self._digits = []
+        self._digits += self._dtmf.tick(now)
+        digits = list(self._digits)
+        self._digits.clear()
         return frame, digits
 
     def close(self) -> None:

@@ -38,6 +38,7 @@ SET_INBAND_FEC = 4012
 SET_PACKET_LOSS_PERC = 4014
 SET_DTX = 4016
 SET_SIGNAL = 4024
+GET_LOOKAHEAD = 4027
 RESET_STATE = 4028
 SIGNAL_VOICE = 3001
 
@@ -244,6 +245,13 @@ class Encoder:
         after a second and drops them too.
         """
         self._set(SET_DTX, int(allowed), "DTX")
+
+    @property
+    def lookahead_samples(self) -> int:
+        """How much later a sound leaves the decoder than it entered here, at this encoder's rate (pre-skip)."""
+        value = ctypes.c_int32()
+        _check(self._lib.opus_encoder_ctl(self._state, GET_LOOKAHEAD, ctypes.byref(value)), "asking for the lookahead")
+        return value.value
 
     def encode(self, pcm: Pcm) -> bytes:
         """One frame of 2.5, 5, 10, 20, 40 or 60 ms, int16 [n], to one packet.

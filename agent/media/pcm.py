@@ -13,10 +13,12 @@ import numpy as np
 from agent.errors import MediaError, ProtocolError
 from agent.media.dtmf import DIGITS
 from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
+from agent.media.liveness import SilenceWatch
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.resample import StreamResampler
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["PcmPort"]
@@ -42,9 +44,12 @@ class PcmPort:
         rate_hz: 8000, 16000, 24000 or 48000, for both directions.
         ticker: the process's clock.
         send: called on the event loop with one 20 ms frame a tick while there is speech.
+        silence_s: tell the sink when nothing was fed for this long; None for a peer that need not send all the time.
     """
 
-    def __init__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> None:
         if rate_hz not in RATES_HZ:
             raise MediaError(f"rate must be one of {RATES_HZ} Hz, got {rate_hz}")
         self._rate_hz = rate_hz
@@ -62,6 +67,8 @@ class PcmPort:
         self._sent = 0
         self._sent_bytes = 0
         self._last_fed = time.monotonic()
+        self._silence = None if silence_s is None else SilenceWatch(silence_s)
+        self.tap: MediaTap | None = None
         self.dropped_samples = 0
         """Inbound 16 kHz samples lost because the feeder did not wait for `ready`."""
         ticker.add(self._tick)
@@ -73,6 +80,10 @@ class PcmPort:
     @property
     def playout(self) -> Playout:
         return self._playout
+
+    @property
+    def stream_info(self) -> StreamInfo:
+        return StreamInfo("pcm", self._rate_hz)
 
     def attach(self, sink: MediaSink) -> None:
         """Start delivering: one frame a tick, silence when nothing came; two while more than 100 ms wait."""
@@ -99,6 +110,8 @@ class PcmPort:
         if self._closed or not data:
             return
         self._last_fed = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, self._last_fed)
         pcm = self._resampler.push(np.frombuffer(data, "<i2").astype(np.int16, copy=False))
         if len(pcm):
             self._pieces.append(pcm)
@@ -151,15 +164,15 @@ class PcmPort:
         self._queued = 0
         self._room.set()
 
-    def _tick(self, _tick: int) -> None:
+    def _tick(self, tick: int) -> None:
         try:
-            self._exchange()
+            self._exchange(tick)
         except Exception:
             # A call without ticks never ends by itself.
             logger.exception("a PCM port failed")
             self.peer_closed("internal error")
 
-    def _exchange(self) -> None:
+    def _exchange(self, tick: int) -> None:
         frame = self._playout.read()
         if frame is not None:
             data = frame.astype("<i2", copy=False).tobytes()
@@ -171,10 +184,19 @@ class PcmPort:
                 self.peer_closed()
         if self._sink is None or self._closed:
             return
-        again = self._queued > CATCH_UP_SAMPLES
-        self._sink.on_audio(self._take())
-        if again and not self._closed:
-            self._sink.on_audio(self._take())
+        frames = [self._take() for _ in range(2 if self._queued > CATCH_UP_SAMPLES else 1)]
+        if self.tap is not None:
+            self.tap.on_tick(tick, time.monotonic(), frame, frames)
+        for heard in frames:
+            if not self._closed:
+                self._sink.on_audio(heard)
+        if self._silence is None or self._closed:
+            return
+        match self._silence.check(self._last_fed, time.monotonic()):
+            case "stalled", silence_s:
+                self._sink.on_stalled(silence_s)
+            case "resumed", silence_s:
+                self._sink.on_resumed(silence_s)
 
     def _take(self) -> Pcm:
         frame = np.zeros(HEARING_SAMPLES, np.int16)

@@ -12,13 +12,19 @@ __all__ = ["MediaPort", "MediaSink", "ResumablePort"]
 
 
 class MediaSink(Protocol):
-    """The call's side of a port. All three are called on the event loop and must return at once."""
+    """The call's side of a port. All are called on the event loop and must return at once."""
 
     def on_audio(self, pcm: Pcm) -> None:
         """One 20 ms frame from the caller: int16 [320], 16 kHz mono; exactly one a tick, whatever arrived."""
 
     def on_dtmf(self, digit: str) -> None:
         """One finished key press: 0-9 * # A-D."""
+
+    def on_stalled(self, silence_s: float) -> None:
+        """No packet from the caller for media.rtp_silence_s; the peer may still live. Called once a silence."""
+
+    def on_resumed(self, silence_s: float) -> None:
+        """Packets are back after `silence_s` in all."""
 
     def on_closed(self, reason: str) -> None:
         """The peer is gone. Called once."""

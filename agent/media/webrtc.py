@@ -25,12 +25,14 @@ from agent.media.codecs import make_decoder, make_encoder
 from agent.media.fec import FecPolicy
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
+from agent.media.liveness import SilenceWatch
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
 from agent.media.sdp import Local, Offer, build_answer, parse_candidate, parse_offer
 from agent.media.stats import PortStats
+from agent.media.tap import MediaTap, StreamInfo
 from agent.media.ticker import Ticker
 
 __all__ = ["WebRtcPort"]
@@ -61,7 +63,7 @@ class WebRtcPort:
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False
-        self._silent = False
+        self._silence = SilenceWatch(settings.rtp_silence_s)
         self._connected_at = 0.0
         self._heard_at = 0.0
         self._first_tick: int | None = None
@@ -74,6 +76,7 @@ class WebRtcPort:
         self._reports: dict[int, float] = {}
         self._running: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self.tap: MediaTap | None = None
         self.answer_sdp = ""
         """The answer to give to the page; all candidates are in it."""
         self._channel = EventChannel(on_message, lambda: self.on_gone("peer closed"))
@@ -106,6 +109,7 @@ class WebRtcPort:
 
         Raises:
             NegotiationError: the offer cannot be answered; names the part.
+            CallRefused: no address or UDP port is free for it (media.interfaces, media.udp_port_min and _max).
         """
         offer = parse_offer(sdp)
         port = cls(offer, settings=settings, ticker=ticker, on_message=on_message)
@@ -135,6 +139,11 @@ class WebRtcPort:
     @property
     def playout(self) -> Playout:
         return self._playout
+
+    @property
+    def stream_info(self) -> StreamInfo:
+        offer = self._offer
+        return StreamInfo("rtp", self.sample_rate_hz, offer.codec.encoding, offer.payload_type, offer.events)
 
     def attach(self, sink: MediaSink) -> None:
         """Deliver to `sink`: audio from the moment the connection is up, one frame a tick."""
@@ -176,7 +185,7 @@ class WebRtcPort:
     def stats(self) -> PortStats:
         """A snapshot."""
         now = time.monotonic()
-        silence = self._silence_s(now)
+        silence = now - self._last_packet_at() if self._connected else 0.0
         return PortStats(
             connected=self._connected,
             inbound=replace(self._receiver.counters),
@@ -206,6 +215,8 @@ class WebRtcPort:
 
     def on_rtp(self, data: bytes) -> None:
         self._heard_at = now = time.monotonic()
+        if self.tap is not None:
+            self.tap.on_packet(data, now)
         self._receiver.receive(data, now)
 
     def on_rtcp(self, data: bytes) -> None:
@@ -278,14 +289,16 @@ class WebRtcPort:
         if elapsed >= self._next_report:
             self._report(now)
             self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
-            self._watch_silence(now)
         frame, digits = self._receiver.tick(now)
+        if self.tap is not None:
+            self.tap.on_tick(tick, now, speech, (frame,))
         sink = self._sink
         if sink is None:
             return
         sink.on_audio(frame)
         for digit in digits:
             sink.on_dtmf(digit)
+        self._watch_silence(sink, now)
 
     def _put(self, packet: bytes) -> None:
         size = self._transport.send(packet)
@@ -300,23 +313,22 @@ class WebRtcPort:
                 del self._reports[next(iter(self._reports))]
         self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
 
-    def _silence_s(self, now: float) -> float:
-        if not self._connected:
-            return 0.0
-        return now - (self._receiver.last_packet_at or self._connected_at)
+    def _last_packet_at(self) -> float:
+        return max(self._receiver.last_packet_at or 0.0, self._connected_at)
 
     def _absence_s(self, now: float) -> float:
         if not self._connected:
             return 0.0
         return now - max(self._heard_at, self._transport.consent_at, self._connected_at)
 
-    def _watch_silence(self, now: float) -> None:
-        silent = self._silence_s(now) > self._settings.rtp_silence_s
-        if silent != self._silent:
-            self._silent = silent
-            logger.info(
-                "no RTP from the caller for %.1f s" if silent else "RTP is back after %.1f s", self._silence_s(now)
-            )
+    def _watch_silence(self, sink: MediaSink, now: float) -> None:
+        if self._offer.direction not in ("sendrecv", "recvonly"):
+            return  # the page has said that it sends nothing
+        match self._silence.check(self._last_packet_at(), now):
+            case "stalled", silence_s:
+                sink.on_stalled(silence_s)
+            case "resumed", silence_s:
+                sink.on_resumed(silence_s)
 
     def _begin_close(self) -> asyncio.Task[None]:
         if self._closing is None:

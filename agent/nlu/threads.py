@@ -39,6 +39,11 @@ class HookThreads:
         self._threads = 0
         self._busy = 0
 
+    @property
+    def busy(self) -> int:
+        """Jobs that run or wait."""
+        return self._busy
+
     def submit(self, job: Callable[[], None]) -> None:
         """Run `job` in a thread as soon as one is free; it must not raise.
 

@@ -38,7 +38,9 @@ _OUTCOMES = frozenset(get_args(Outcome))
 _INTERRUPTIONS = frozenset(get_args(InterruptionKind))
 _FRAMES = frozenset(get_args(FrameKind))
 _CACHE = frozenset({"hit", "predicted", "miss"})
-_PARTS = frozenset({"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache"})
+_PARTS = frozenset(
+    {"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache", "recording"}
+)
 _VOICE_CLASSES = frozenset({"stock", "cloned", "fallback"})
 
 MAX_ERROR_TYPES = 64
@@ -88,6 +90,7 @@ class Metrics:
         self._frames = Counter(
             "voice_media_frames_total", "20 ms frames, by what became of them.", ("kind",), registry=self.registry
         )
+        self._tasks = Gauge("voice_tasks", "Tasks of the event loop.", registry=self.registry)
         self._errors = Counter(
             "voice_errors_total", "Failures that were handled.", ("part", "type"), registry=self.registry
         )
@@ -132,6 +135,10 @@ class Metrics:
     def ticker_lag(self, seconds: float) -> None:
         """The ticker fired this late."""
         self._lag.observe(max(0.0, seconds))
+
+    def tasks(self, count: int) -> None:
+        """Tasks of the event loop now; told when somebody asks."""
+        self._tasks.set(count)
 
     def error(self, part: str, error: BaseException | type[BaseException]) -> None:
         """A failure in `part` (asr, nlu, tts, vad, media, signaling, call) that the process survived."""

@@ -23,6 +23,8 @@ from agent.events import (
     CallFault,
     ClientData,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     OutputResumed,
@@ -405,6 +407,18 @@ async def test_keys_make_a_turn_and_stop_the_agent() -> None:
             await s.settle()
         assert s.of(ReplyFinished)[0].status == "cancelled"
         assert (s.hook.turns[1].kind, s.hook.turns[1].text) == ("dtmf", "42")
+
+
+async def test_a_silent_line_is_told_and_the_call_waits_for_it() -> None:
+    async with stage() as s:
+        s.port.sink.on_stalled(2.02)  # type: ignore[union-attr]
+        s.port.sink.on_resumed(4.5)  # type: ignore[union-attr]
+        assert s.of(MediaStalled) == [MediaStalled(2.02)]
+        assert s.of(MediaResumed) == [MediaResumed(4.5)]
+        s.call.hangup("caller hung up")
+        await asyncio.wait_for(s.call.wait_ended(), 5)
+        s.port.sink.on_stalled(9.0)  # type: ignore[union-attr]
+        assert len(s.of(MediaStalled)) == 1
 
 
 async def test_a_vanished_peer_ends_the_call_in_mid_reply() -> None:

@@ -32,10 +32,11 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
     """Starts servers on free ports, with settings as environment variables; each must end cleanly."""
     started: list[Server] = []
 
-    def start(*args: str, **env: str) -> Server:
+    def start(*args: str, namespace: str | None = None, **env: str) -> Server:
         folder = tmp_path_factory.mktemp("server")
+        prefix = ("ip", "netns", "exec", namespace) if namespace else ()
         process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json", *args],
+            [*prefix, sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json", *args],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "REJOINDER_SERVER__DRAIN_S": "1", **env},
             stdout=subprocess.PIPE,
@@ -49,7 +50,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
             process.kill()
             pytest.fail(f"the server did not start: {(folder / 'log').read_text()[-2000:]}")
         told = json.loads(line)
-        server = Server(process, told["url"], told["token"])
+        server = Server(process, told["url"], told["token"], namespace, folder / "log")
         started.append(server)
         return server
 

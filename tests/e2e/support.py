@@ -17,6 +17,7 @@ import pytest
 from agent.media.frames import Pcm
 from agent.media.resample import resample
 from agent.speech.clips import read_wav
+from tests.e2e.network import in_namespace
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,10 +29,17 @@ class Server:
     process: subprocess.Popen[str]
     url: str
     token: str
+    namespace: str | None = None
+    """The network namespace it is reached from."""
+    log: Path = Path(os.devnull)
+    """Its log, JSON lines."""
 
     def get(self, path: str) -> str:
+        return in_namespace(self.namespace, lambda: self._get(path)) if self.namespace else self._get(path)
+
+    def _get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=5) as answer:
-            return answer.read().decode()
+            return str(answer.read().decode())
 
     def metric(self, name: str) -> float:
         """Sum of a metric's samples over all labels."""

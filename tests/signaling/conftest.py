@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from agent.config import Settings
 from agent.media.ticker import Ticker
+from signaling.connection import DoorRunner
 from signaling.server import create_app
 from signaling.tokens import TokenKeys, load_keys
 from tests.signaling.doubles import AgentDouble, Negotiator, PcmDouble
@@ -22,7 +23,7 @@ class _Server(TestServer):
         self._cancels = cancels
 
     async def _make_runner(self, **kwargs: Any) -> web.AppRunner:
-        return web.AppRunner(self.app, **kwargs | {"handler_cancellation": self._cancels})
+        return DoorRunner(self.app, **kwargs | {"handler_cancellation": self._cancels})
 
 
 class Door:
@@ -35,8 +36,10 @@ class Door:
         self.pcm_ports: list[PcmDouble] = []
         self.client: TestClient[Any, Any]
 
-    def make_pcm_port(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> PcmDouble:
-        port = PcmDouble(rate_hz, ticker=ticker, send=send)
+    def make_pcm_port(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> PcmDouble:
+        port = PcmDouble(rate_hz, ticker=ticker, send=send, silence_s=silence_s)
         self.pcm_ports.append(port)
         return port
 

@@ -95,18 +95,22 @@ class Negotiator:
 class PcmDouble(PortDouble):
     """Records what it is fed; plays what the test gives to `play`."""
 
-    def __init__(self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, rate_hz: int, *, ticker: Ticker, send: Callable[[bytes], None], silence_s: float | None = None
+    ) -> None:
         super().__init__(rate_hz)
         self.play = send
         self.fed = bytearray()
         self.messages = 0
+        self.room = asyncio.Event()
+        self.room.set()
 
     def feed(self, data: bytes) -> None:
         self.fed += data
         self.messages += 1
 
     async def ready(self) -> None:
-        return
+        await self.room.wait()
 
 
 class CallDouble:
@@ -204,6 +208,8 @@ class AgentDouble:
         self.live: dict[str, CallDouble] = {}
         self.started: list[CallDouble] = []
         self.refuse: Exception | None = None
+        self.recorded = False
+        """Whether the newest call asked for a recording."""
         self.began = asyncio.Event()
 
     @property
@@ -219,7 +225,8 @@ class AgentDouble:
     def calls(self) -> dict[str, CallDouble]:
         return self.live
 
-    def start_call(self, *, port: MediaPort, session: Session, observer: Observer) -> CallDouble:
+    def start_call(self, *, port: MediaPort, session: Session, observer: Observer, record: bool = False) -> CallDouble:
+        self.recorded = record
         if self.refuse is not None:
             raise self.refuse
         if self.draining:

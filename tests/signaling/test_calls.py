@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from agent.config import AuthSettings, ServerSettings, Settings
-from agent.errors import CallRefused
+from agent.errors import CallRefused, ProtocolError
 from agent.events import CallEnded, FloorChanged
 from tests.signaling.conftest import Door, OpenDoor
 from tests.signaling.doubles import ANSWER_SDP, OFFER_SDP
@@ -231,6 +231,14 @@ async def test_refusals_carry_retry_after_and_are_counted(door: Door) -> None:
     assert door.agent.metrics.value("voice_calls_total", channel="browser", outcome="refused") == 1
 
 
+async def test_without_a_free_udp_port_the_caller_is_told_to_wait(door: Door) -> None:
+    door.negotiator.error = CallRefused("all UDP ports from 40000 to 40009 are in use", retry_after_s=5)
+    response = await door.client.post("/v1/calls", json=OFFER, headers=door.auth())
+    assert "40000 to 40009" in (await problem(response, 503, "call_refused"))["detail"]
+    assert response.headers["Retry-After"] == "5"
+    assert door.agent.metrics.value("voice_calls_total", channel="browser", outcome="refused") == 1
+
+
 async def test_while_draining_or_not_ready_no_port_is_made(door: Door) -> None:
     door.agent.ready, door.agent.not_ready_reason = False, "loading models"
     response = await door.client.post("/v1/calls", json=OFFER, headers=door.auth())
@@ -431,3 +439,24 @@ async def test_unknown_paths_and_methods_are_problems_too(door: Door) -> None:
     response = await door.client.put("/v1/calls", json=OFFER)
     await problem(response, 405, "method_not_allowed")
     assert "POST" in response.headers["Allow"]
+
+
+@pytest.mark.parametrize("wish", [True, False])
+async def test_a_wish_for_a_recording_reaches_the_agent(door: Door, wish: bool) -> None:
+    await start(door, record=wish)
+    assert door.agent.recorded is wish
+    headers = door.auth() | {"Content-Type": "application/sdp"}
+    response = await door.client.post(f"/v1/calls?record={int(wish)}", data=OFFER_SDP, headers=headers)
+    assert response.status == 201
+    assert door.agent.recorded is wish
+
+
+async def test_a_wish_that_is_none_or_cannot_be_met_is_told(door: Door) -> None:
+    headers = door.auth() | {"Content-Type": "application/sdp"}
+    response = await door.client.post("/v1/calls?record=perhaps", data=OFFER_SDP, headers=headers)
+    body = await problem(response, 422, "invalid_request")
+    assert body["field"] == "record"
+    door.agent.refuse = ProtocolError("record: off here", field="record", code="recording_off")
+    response = await door.client.post("/v1/calls", json={"sdp": OFFER_SDP, "record": True}, headers=door.auth())
+    body = await problem(response, 422, "recording_off")
+    assert body["field"] == "record"

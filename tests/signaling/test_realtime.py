@@ -16,6 +16,8 @@ from agent.events import (
     DtmfPressed,
     DtmfSent,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     OutputResumed,
@@ -111,6 +113,8 @@ ONE_EACH: list[tuple[CallEvent, dict[str, Any]]] = [
     (DtmfPressed("5"), {"type": "rejoinder.dtmf", "digit": "5"}),
     (DtmfSent("12"), {"type": "rejoinder.dtmf_sent", "digits": "12"}),
     (ClientData({"order": 7}), {"type": "rejoinder.data", "data": {"order": 7}}),
+    (MediaStalled(2.04), {"type": "rejoinder.media_stalled", "silence_s": 2.0}),
+    (MediaResumed(3.5), {"type": "rejoinder.media_resumed", "silence_s": 3.5}),
     (TransferRequested("sip:desk@shop.example"), {"type": "rejoinder.transfer", "to": "sip:desk@shop.example"}),
     (
         CallFault("tts", "the voice failed"),

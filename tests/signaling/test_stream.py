@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import socket
 from typing import Any
@@ -8,11 +9,23 @@ import pytest
 from aiohttp import WSMsgType
 
 from agent.errors import CallRefused, EngineError, ProtocolError
-from agent.events import AgentText, ClientData, OutputCleared, ReplyFinished, TurnTimings, UserTranscript
+from agent.events import (
+    AgentText,
+    ClientData,
+    OutputCleared,
+    OutputPaused,
+    OutputResumed,
+    ReplyFinished,
+    TurnTimings,
+    UserTranscript,
+)
 from tests.signaling.conftest import Door
 from tests.signaling.doubles import silence
 
 Socket = aiohttp.ClientWebSocketResponse
+
+MASKED_200_MS = b"\x82\xfe\x0c\x80" + bytes(4 + 3200)
+"""A client's binary frame at 8 kHz, masked with zeros (RFC 6455 section 5.2)."""
 
 
 async def connect(door: Door, **query: Any) -> Socket:
@@ -118,6 +131,19 @@ async def test_a_clear_comes_before_audio_of_the_next_reply_and_drops_the_old(do
     await ws.close()
 
 
+async def test_a_pause_drops_what_waits_and_the_rest_follows_without_a_word(door: Door) -> None:
+    ws = await live(door)
+    call, port = door.agent.started[0], door.pcm_ports[0]
+    for _ in range(5):
+        port.play(b"\x01\x00" * 320)
+    call.emit(OutputPaused("r"))
+    call.emit(OutputResumed("r"))
+    port.play(b"\x02\x00" * 320)
+    assert json.loads(await ws.receive_str(timeout=5)) == {"type": "clear"}
+    assert await ws.receive_bytes(timeout=5) == b"\x02\x00" * 320
+    await ws.close()
+
+
 async def test_the_token_may_come_in_the_header(door: Door) -> None:
     ws = await door.client.ws_connect("/v1/stream", headers=door.auth())
     await door.agent.began.wait()
@@ -183,14 +209,17 @@ async def test_a_wrong_message_ends_this_call_only(door: Door, data: bytes | str
     await other.close()
 
 
-@pytest.mark.parametrize("kind", ["binary", "text"])
-async def test_a_frame_far_too_long_is_not_even_read(door: Door, kind: str) -> None:
+@pytest.mark.parametrize("data", [bytes(1_000_000), "x" * 100_000])
+async def test_a_frame_far_too_long_is_not_even_read_and_its_sender_told(door: Door, data: bytes | str) -> None:
     ws = await live(door)
-    if kind == "binary":
-        await ws.send_bytes(bytes(1_000_000))
+    if isinstance(data, bytes):
+        await ws.send_bytes(data)
     else:
-        await ws.send_str("x" * 1_000_000)
-    _, code = await until_closed(ws)
+        await ws.send_str(data)
+    messages, code = await until_closed(ws)
+    assert messages == [
+        {"type": "error", "code": "too_long", "message": "a message may have at most 65536 bytes", "field": None}
+    ]
     assert code == 1009
     await door.agent.started[0].wait_ended()
     assert not door.pcm_ports[0].fed
@@ -218,6 +247,54 @@ async def test_a_broken_frame_ends_the_call_and_not_the_server(door: Door, frame
         await door.agent.started[0].wait_ended()
     writer.close()
     assert (await door.client.get("/healthz")).status == 200
+
+
+async def test_an_error_is_told_before_the_call_has_ended(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signaling.stream.CALL_END_TIMEOUT_S", 60.0)
+    ws = await live(door)
+    call = door.agent.started[0]
+    call.lingers = True
+    await ws.send_bytes(b"\x00")
+    messages, code = await until_closed(ws)
+    assert [message["code"] for message in messages] == ["odd_length"]
+    assert code == 1007
+    assert call.end_reason == "peer closed"
+    assert call.id in door.agent.calls, "the call was over before its client was told"
+    await call.finish()
+
+
+async def test_a_client_that_floods_and_goes_frees_its_line_though_nothing_is_read(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signaling.stream.PROBE_S", 0.1)
+    reader, writer = await asyncio.open_connection(door.client.host, door.client.port)
+    writer.write(upgrade_request(door, 8000))
+    assert b"101" in await reader.readuntil(b"\r\n\r\n")
+    await door.agent.began.wait()
+    call, port = door.agent.started[0], door.pcm_ports[0]
+    port.room.clear()  # as after a second of unheard audio
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            while True:
+                writer.write(MASKED_200_MS)
+                await writer.drain()
+    writer.transport.abort()  # the kernel still holds audio for the server
+    async with asyncio.timeout(5):
+        assert await call.wait_ended() == "peer closed"
+    assert port.messages == 1
+
+
+async def test_what_was_sent_before_going_is_still_heard_when_there_is_room(door: Door) -> None:
+    reader, writer = await asyncio.open_connection(door.client.host, door.client.port)
+    writer.write(upgrade_request(door, 8000))
+    assert b"101" in await reader.readuntil(b"\r\n\r\n")
+    await door.agent.began.wait()
+    writer.write(MASKED_200_MS * 10)
+    writer.write_eof()
+    async with asyncio.timeout(5):
+        assert await door.agent.started[0].wait_ended() == "peer closed"
+    assert door.pcm_ports[0].messages == 10
+    writer.close()
 
 
 async def test_an_error_of_the_call_ends_it_with_a_reason(door: Door) -> None:
@@ -358,3 +435,17 @@ async def test_a_foreign_page_gets_no_socket(door: Door) -> None:
     own = f"http://{door.client.host}:{door.client.port}"
     ws = await door.client.ws_connect("/v1/stream", params={"token": door.token()}, headers={"Origin": own})
     await ws.close()
+
+
+async def test_a_wish_for_a_recording_reaches_the_agent(door: Door) -> None:
+    ws = await live(door, record=1)
+    assert door.agent.recorded
+    await ws.close()
+
+
+async def test_a_wish_for_a_recording_that_cannot_be_met_closes_with_a_reason(door: Door) -> None:
+    door.agent.refuse = ProtocolError("record: off here", field="record", code="recording_off")
+    messages, code = await until_closed(await connect(door, record=1))
+    assert (messages[-1]["code"], messages[-1]["field"], code) == ("recording_off", "record", 1008)
+    messages, code = await until_closed(await connect(door, record="perhaps"))
+    assert (messages[-1]["field"], code) == ("record", 1008)

@@ -16,6 +16,8 @@ from agent.events import (
     DtmfPressed,
     DtmfSent,
     FloorChanged,
+    MediaResumed,
+    MediaStalled,
     OutputCleared,
     OutputPaused,
     OutputResumed,
@@ -47,6 +49,8 @@ EXPECTED: list[tuple[CallEvent, list[dict[str, Any]]]] = [
     (DtmfPressed("5"), []),
     (DtmfSent("5#"), [{"type": "dtmf", "digit": "5"}, {"type": "dtmf", "digit": "#"}]),
     (ClientData({"a": 1}), [{"type": "data", "data": {"a": 1}}]),
+    (MediaStalled(2.04), [{"type": "media_stalled", "silence_s": 2.0}]),
+    (MediaResumed(3.5), [{"type": "media_resumed", "silence_s": 3.5}]),
     (TransferRequested("desk"), [{"type": "transfer", "to": "desk"}]),
     (
         CallFault("asr", "no words"),

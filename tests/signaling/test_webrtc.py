@@ -40,6 +40,10 @@ class Sink:
     def on_dtmf(self, digit: str) -> None:
         raise AssertionError("nobody pressed a key")
 
+    def on_stalled(self, silence_s: float) -> None: ...
+
+    def on_resumed(self, silence_s: float) -> None: ...
+
     def on_closed(self, reason: str) -> None:
         self.closed.set_result(reason)
 

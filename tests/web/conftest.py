@@ -54,10 +54,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Tone(AudioStreamTrack):
-    """440 Hz at half scale, 20 ms frames at 48 kHz."""
+    """440 Hz at half scale, 20 ms frames at 48 kHz; nothing at all while `silence` is set."""
+
+    def __init__(self, silence: asyncio.Event) -> None:
+        super().__init__()
+        self._silence = silence
 
     async def recv(self) -> AudioFrame:
         silent = await super().recv()
+        while self._silence.is_set():
+            silent = await super().recv()
         rate = 48_000
         samples = rate // 50
         phase = 2 * np.pi * 440 * (np.arange(samples) + (self._timestamp // 160) * samples) / rate
@@ -91,6 +97,7 @@ class Double:
     received: list[dict[str, Any]] = field(default_factory=list)
     peers: list[RTCPeerConnection] = field(default_factory=list)
     channel: Any = None
+    silence: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: ClassVar[type[Refusal]] = Refusal
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -127,7 +134,7 @@ class Double:
             )
         peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.peers.append(peer)
-        peer.addTrack(Tone())
+        peer.addTrack(Tone(self.silence))
 
         @peer.on("datachannel")
         def opened(channel: Any) -> None:

@@ -286,3 +286,55 @@ async def test_reduced_motion_stops_animation_and_slows_the_meters(make_caller, 
         assert changes["changes"] <= 5
         ring = await page.evaluate("getComputedStyle(document.querySelector('.ring-agent')).transform")
         assert ring == "none"
+
+
+def talk(double, turns: int = 6) -> None:
+    words = "we open at ten in the morning and close at four, and at noon there is an hour's break."
+    for n in range(turns):
+        double.say(
+            {"type": FINAL, "item_id": f"u{n}", "transcript": f"Question {n}: when do you open on Sundays?"},
+            {"type": "response.created", "response": {"id": f"r{n}", "status": "in_progress"}},
+            {"type": "response.output_audio_transcript.delta", "response_id": f"r{n}", "delta": f"Answer {n}: {words}"},
+        )
+
+
+# What of the last line's box and of the message box is hidden: by the transcript's edge, the call bar or the fold.
+HIDDEN = """() => {
+  const box = (node) => node.getBoundingClientRect();
+  const bar = document.querySelector('.controls');
+  const fixed = getComputedStyle(bar).position === 'fixed';
+  const floor = fixed ? box(bar).top : innerHeight;
+  const lines = [...document.querySelector('#items > li:last-child .heard').getClientRects()];
+  const last = lines.at(-1);
+  const transcript = box(document.getElementById('transcript'));
+  const message = box(document.getElementById('message'));
+  return {
+    lineBelow: Math.max(0, last.bottom - Math.min(transcript.bottom, floor)),
+    messageBelow: Math.max(0, message.bottom - floor),
+    room: message.top - last.bottom,
+    top: box(document.querySelector('.stage')).top - box(document.querySelector('.top')).bottom,
+  };
+}"""
+
+
+@pytest.mark.parametrize("size", [(390, 844), (390, 664), (320, 720), (320, 568), (1280, 800)])
+async def test_the_newest_line_and_the_message_box_stay_in_view(make_caller, double, size) -> None:
+    async with make_caller(viewport={"width": size[0], "height": size[1]}) as caller:
+        page = await caller.call()
+        talk(double)
+        await page.locator("#items").get_by_text("Answer 5").wait_for()
+        hidden = await page.evaluate(HIDDEN)
+        assert hidden["lineBelow"] == 0
+        assert hidden["messageBelow"] == 0
+        assert hidden["room"] >= 20, "the last line touches the message box"
+        assert hidden["top"] >= 0
+        if size[0] > 640:
+            return
+        await page.get_by_role("button", name="Keypad").click()
+        await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        hidden = await page.evaluate(HIDDEN)
+        assert hidden["lineBelow"] == 0
+        assert hidden["messageBelow"] == 0
+        await page.get_by_role("button", name="Keypad").click()
+        await page.get_by_role("button", name="Hang up").click()
+        assert (await page.evaluate(HIDDEN))["messageBelow"] == 0

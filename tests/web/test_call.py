@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 
 async def test_call_connects_with_trickle_and_moves_both_meters(caller, double) -> None:
     page = await caller.call()
@@ -48,8 +50,74 @@ async def test_the_server_ends_the_call(caller, double) -> None:
     page = await caller.call()
     double.say({"type": "rejoinder.ended", "reason": "The shop is closed"})
     await caller.until("rejoinder.state.phase === 'ended'")
-    assert "The shop is closed" in await page.locator("#hint").inner_text()
+    assert await page.locator("#hint").inner_text() == "The call ended: The shop is closed."
     assert double.deletes == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("caller hung up", "You hung up."),
+        ("agent hung up", "The agent ended the call."),
+        ("completed", "The agent ended the call."),
+        ("transferred", "You were put through."),
+        ("idle", "Nobody spoke for a while, so the call was ended."),
+        ("maximum call time", "The call reached its longest time."),
+        ("peer vanished", "The connection was lost."),
+        ("server stopped", "The server is stopping."),
+        ("internal error", "Something went wrong on the server."),
+    ],
+)
+async def test_the_end_is_told_in_the_callers_words(caller, double, reason, words) -> None:
+    page = await caller.call()
+    double.say({"type": "rejoinder.ended", "reason": reason})
+    await caller.until("rejoinder.state.phase === 'ended'")
+    assert await page.locator("#hint").inner_text() == words
+
+
+async def test_a_server_that_falls_silent_is_told_at_once_and_forgiven_when_it_returns(caller, double) -> None:
+    page = await caller.call()
+    double.say({"type": "rejoinder.floor", "floor": "agent"})
+    await page.get_by_role("heading", name="The agent is speaking").wait_for()
+    await caller.until("[...(await rejoinder.peerConnection.getStats()).values()].some((s) => s.packetsReceived > 20)")
+    double.silence.set()
+    await caller.until("rejoinder.state.phase === 'interrupted'")
+    assert await page.evaluate("rejoinder.peerConnection.connectionState") == "connected", "ICE found out first"
+    assert await page.locator("#floor").inner_text() == "Interrupted"
+    assert await page.locator("#hint").inner_text() == "Waiting for the connection."
+    double.silence.clear()
+    await caller.until("rejoinder.state.phase === 'live'")
+
+
+async def test_a_server_that_stays_silent_ends_the_call(make_caller, double) -> None:
+    async with make_caller() as caller:
+        page = await caller.call()
+        double.silence.set()
+        await caller.until("rejoinder.state.phase === 'ended'")
+        assert await page.locator(".alert-title").inner_text() == "The call was cut off"
+
+
+async def test_a_channel_that_breaks_without_a_goodbye_is_a_lost_connection(caller, double) -> None:
+    page = await caller.call()
+    double.say({"type": "rejoinder.floor", "floor": "agent"})
+    await page.get_by_role("heading", name="The agent is speaking").wait_for()
+    double.channel.close()
+    await caller.until("rejoinder.state.phase === 'ended'")
+    assert await page.locator("#hint").inner_text() == "The connection was lost."
+    assert await caller.state("floor") == "nobody"
+
+
+async def test_liveness_counts_two_seconds_and_forgives_a_slept_computer(caller) -> None:
+    page = await caller.open()
+    verdicts = await page.evaluate(
+        """async () => {
+          const { Liveness } = await import('/web/js/liveness.js');
+          const one = new Liveness();
+          return [[0, 0], [0, 400], [0, 1900], [5, 2300], [5, 60_000], [5, 60_400], [5, 61_000], [6, 61_400]]
+            .map(([packets, at]) => one.look(packets, at));
+        }"""
+    )
+    assert verdicts == [False, False, False, False, False, False, True, False]
 
 
 async def test_a_second_call_starts_afresh(caller, double) -> None:
@@ -161,7 +229,7 @@ async def test_settings_close_and_change_the_token(caller, double) -> None:
     await page.get_by_role("button", name="Settings").click()
     await page.get_by_role("button", name="Change access token").click()
     assert await page.locator("#settings").is_hidden()
-    assert await page.evaluate("document.activeElement.id") == "token"
+    await caller.until("document.activeElement.id === 'token'")
     await page.keyboard.type("another.token")
     await page.keyboard.press("Enter")
     await page.keyboard.press("Enter")

@@ -22,7 +22,10 @@ async def test_a_missing_token_asks_for_one_and_the_call_then_works(caller, doub
     page = await caller.open(token=None)
     assert await page.locator("#token-form").is_visible()
     await press_call(page)
-    assert "An access token is needed" in await alert(page)
+    assert "Open the address that the server printed" in await page.locator("#token-help").inner_text()
+    said = await alert(page)
+    assert "An access token is needed" in said
+    assert "Open the address that the server printed" in said
     assert await page.evaluate("document.activeElement.id") == "token"
     await page.keyboard.type("typed.token")
     await page.keyboard.press("Enter")
@@ -40,7 +43,8 @@ async def test_a_refused_token_is_forgotten_and_asked_for(make_caller, double) -
         await press_call(page)
         said = await alert(page)
         assert "not accepted" in said
-        assert "rejoinder token" in said
+        assert "Open the address that the server printed" in said
+        assert "when a key is configured, paste what “rejoinder token” prints" in said
         assert "refused for the test: token_expired" in said
         assert await page.locator("#token-form").is_visible()
         assert await page.evaluate("sessionStorage.getItem('rejoinder.token')") is None

@@ -6,6 +6,7 @@
  */
 
 import { CallFailure, networkFailure, responseFailure } from './errors.js';
+import { Liveness, packetsReceived } from './liveness.js';
 
 const CHANNEL = 'oai-events';
 const OFFER_DEADLINE_MS = 10_000; // The server answers within its own gathering time; longer means it is stuck.
@@ -13,6 +14,7 @@ const REQUEST_DEADLINE_MS = 5_000;
 const CONNECT_DEADLINE_MS = 15_000; // Chrome gives up on ICE after about 15 to 30 s; callers give up sooner.
 const LOST_DEADLINE_MS = 8_000; // ICE consent (RFC 7675) may come back within its own 30 s, a caller waits less.
 const RESUME_AFTER_MS = 2_000; // A new connection is there sooner than the old one mends itself.
+const LOOK_EVERY_MS = 400; // As often as the server sends at least.
 
 export class Call {
   /**
@@ -38,6 +40,8 @@ export class Call {
     this.candidates = []; // Waiting for the call's id, then for their turn.
     this.trickling = null;
     this.timer = 0;
+    this.looking = 0;
+    this.silent = false; // Connected, as far as the browser knows, but nothing comes in.
     this.#listen();
   }
 
@@ -117,22 +121,49 @@ export class Call {
     });
     pc.addEventListener('connectionstatechange', () => this.#connectionChanged(pc.connectionState));
     this.channel.addEventListener('open', () => this.on.channel(true));
-    this.channel.addEventListener('close', () => this.#end(this.resume === null ? 'server-hung-up' : 'lost'));
+    // The server says `rejoinder.ended` before it closes the channel; without it the channel broke.
+    for (const name of ['closing', 'close']) this.channel.addEventListener(name, () => this.#end('lost'));
     this.channel.addEventListener('message', ({ data }) => this.#message(data));
   }
 
   #connectionChanged(connectionState) {
     if (this.ended) return;
     if (connectionState === 'connected') {
-      clearTimeout(this.timer);
       this.wasConnected = true;
-      this.on.phase('live');
+      this.#restored();
+      this.#watch();
     } else if (connectionState === 'disconnected') {
-      this.on.phase('interrupted');
-      this.#deadline(this.resume === null ? LOST_DEADLINE_MS : RESUME_AFTER_MS, 'connection-lost');
+      this.#interrupted();
     } else if (connectionState === 'failed') {
       this.#end('failed', new CallFailure(this.wasConnected ? 'connection-lost' : 'ice-failed'));
     }
+  }
+
+  #interrupted() {
+    this.on.phase('interrupted');
+    this.#deadline(this.resume === null ? LOST_DEADLINE_MS : RESUME_AFTER_MS, 'connection-lost');
+  }
+
+  #restored() {
+    clearTimeout(this.timer);
+    this.silent = false;
+    this.on.phase('live');
+  }
+
+  // The browser itself notices a dead server only after ICE consent has run out.
+  #watch() {
+    clearInterval(this.looking);
+    const liveness = new Liveness();
+    this.looking = setInterval(async () => {
+      const pc = this.peerConnection;
+      const packets = await packetsReceived(pc).catch(() => null); // Closed meanwhile.
+      if (packets === null || this.ended || pc.connectionState !== 'connected') return;
+      const silent = liveness.look(packets, performance.now());
+      if (silent === this.silent) return;
+      this.silent = silent;
+      if (silent) this.#interrupted();
+      else this.#restored();
+    }, LOOK_EVERY_MS);
   }
 
   #message(data) {
@@ -215,6 +246,7 @@ export class Call {
     if (this.ended) return;
     this.ended = true;
     clearTimeout(this.timer);
+    clearInterval(this.looking);
     const waits = this.resume !== null && (this.wasConnected || this.resuming) && ['lost', 'failed', 'left'].includes(reason);
     if (this.id !== null && reason !== 'server-hung-up' && !waits) this.#delete();
     // Whoever comes back needs the microphone still.

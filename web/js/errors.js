@@ -13,6 +13,10 @@ export class CallFailure extends Error {
   }
 }
 
+// A key made for one run of the server (without a configured one) is known to that run alone: `rejoinder token` has none.
+const WHERE_FROM =
+  'Open the address that the server printed when it started, or, when a key is configured, paste what “rejoinder token” prints there.';
+
 const EXPLANATIONS = {
   'insecure-context': {
     title: 'This page may not use your microphone',
@@ -76,12 +80,12 @@ const EXPLANATIONS = {
   },
   'token-missing': {
     title: 'An access token is needed',
-    advice: 'Paste the token you were given. On the server, “rejoinder token” prints one.',
+    advice: `Paste the token you were given. ${WHERE_FROM}`,
     actions: ['token'],
   },
   'token-refused': {
     title: 'The access token was not accepted',
-    advice: 'It may have expired. Paste a fresh one; on the server, “rejoinder token” prints one.',
+    advice: `It may have expired, or the server was restarted. ${WHERE_FROM}`,
     actions: ['token'],
   },
   forbidden: {

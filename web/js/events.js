@@ -220,7 +220,9 @@ const HANDLERS = {
   'page.calling': (state) => ({ ...initialState(), phase: 'microphone', serial: state.serial }),
   'page.resuming': (state, { muted }) => ({ ...initialState(), phase: 'resuming', wasLive: true, muted: muted === true }),
   'page.phase': (state, { phase }) => ({ ...state, phase, wasLive: state.wasLive || phase === 'live' }),
-  'page.channel': (state, { open }) => ({ ...state, channelOpen: open }),
+  // Nobody can say whose turn it is once the channel is gone.
+  'page.channel': (state, { open }) =>
+    open ? { ...state, channelOpen: true } : { ...state, channelOpen: false, floor: 'nobody', playing: null },
   'page.ended': (state, { reason }) => ({
     ...state,
     phase: reason === 'failed' && !state.wasLive ? 'idle' : 'ended', // A call that never came about has no end.

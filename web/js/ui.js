@@ -33,13 +33,25 @@ const BEFORE = {
   calling: ['Calling', 'Reaching the server.'],
   resuming: ['Resuming your call', 'Your microphone is on as before. Hang up if you are done.'],
   connecting: ['Connecting', 'Finding a path for the sound.'],
-  interrupted: ['Waiting for the connection', 'The call goes on as soon as it is back.'],
+  interrupted: ['Interrupted', 'Waiting for the connection.'],
 };
+// The page's own reasons, then those of the server (rejoinder.ended).
 const END_REASONS = {
   'hung-up': 'You hung up.',
   'server-hung-up': 'The agent ended the call.',
   lost: 'The connection was lost.',
   failed: '',
+  'caller hung up': 'You hung up.',
+  'agent hung up': 'The agent ended the call.',
+  completed: 'The agent ended the call.',
+  transferred: 'You were put through.',
+  idle: 'Nobody spoke for a while, so the call was ended.',
+  'maximum call time': 'The call reached its longest time.',
+  'peer closed': 'The connection was closed.',
+  'peer vanished': 'The connection was lost.',
+  'not connected': 'The connection could not be made.',
+  'server stopped': 'The server is stopping.',
+  'internal error': 'Something went wrong on the server.',
 };
 const NEAR_END_PX = 80;
 
@@ -52,13 +64,20 @@ function element(tag, className, content) {
   return made;
 }
 
+const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
+
 function setText(node, content) {
   if (node.textContent !== content) node.textContent = content;
 }
 
+function ending(reason) {
+  if (Object.hasOwn(END_REASONS, reason)) return END_REASONS[reason];
+  return /[.!?]$/.test(reason) ? `The call ended: ${reason}` : `The call ended: ${reason}.`;
+}
+
 function heading(state) {
   if (state.phase === 'live') return FLOOR[state.floor];
-  if (state.phase === 'ended') return ['Call ended', END_REASONS[state.endReason] ?? `Reason: ${state.endReason}`];
+  if (state.phase === 'ended') return ['Call ended', ending(state.endReason)];
   return BEFORE[state.phase];
 }
 
@@ -69,6 +88,7 @@ export class Ui {
     this.nodes = new Map(); // Conversation items by id: their node, and the item it shows.
     this.announced = new Set();
     this.last = null;
+    this.#stayAtEnd(byId('transcript'));
   }
 
   render(state) {
@@ -158,9 +178,20 @@ export class Ui {
     return shown;
   }
 
+  // A keypad or a phone's keyboard that opens takes room from the conversation: its newest line stays in view.
+  #stayAtEnd(box) {
+    let atEnd = true;
+    box.addEventListener('scroll', () => {
+      atEnd = isAtEnd(box);
+    });
+    new ResizeObserver(() => {
+      if (atEnd) box.scrollTop = box.scrollHeight;
+    }).observe(box);
+  }
+
   #conversation(state) {
     const box = byId('transcript');
-    const follow = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
+    const follow = isAtEnd(box);
     const items = visibleItems(state);
     const totals = new Map(state.timings.map((timing) => [timing.response_id, timing.response_ms]));
     byId('transcript-empty').hidden = items.length > 0;

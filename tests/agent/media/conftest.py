@@ -24,6 +24,7 @@ class Sink:
     def __init__(self) -> None:
         self.frames: list[Pcm] = []
         self.digits: list[str] = []
+        self.silences: list[tuple[str, float]] = []
         self.closed: list[str] = []
         self.ended = asyncio.Event()
         self._waiters: list[tuple[Callable[[], bool], asyncio.Event]] = []
@@ -34,6 +35,14 @@ class Sink:
 
     def on_dtmf(self, digit: str) -> None:
         self.digits.append(digit)
+        self._wake()
+
+    def on_stalled(self, silence_s: float) -> None:
+        self.silences.append(("stalled", silence_s))
+        self._wake()
+
+    def on_resumed(self, silence_s: float) -> None:
+        self.silences.append(("resumed", silence_s))
         self._wake()
 
     def on_closed(self, reason: str) -> None:

@@ -272,6 +272,20 @@ def test_random_loss_with_fec_leaves_few_holes(loss: float) -> None:
     assert buffer.counters.lost == 2000 - len(packets)
 
 
+@pytest.mark.parametrize("samples", [480, 960, 1440, 1920, 2880])
+def test_every_packet_size_survives_loss_and_jitter_without_lasting_delay(samples: int) -> None:
+    rng = random.Random(3)
+    count = 60 * 48_000 // samples
+    packets = stream(count, samples=samples, delay=[rng.uniform(0, 0.03) for _ in range(count)])
+    arriving = [p for p in packets if rng.random() >= 0.02]
+    buffer: JitterBuffer[int] = JitterBuffer()
+    played = play(buffer, arriving, seconds=60.5)
+    ok = (len(played.real) + played.count(Fec)) / count
+    assert ok >= 0.97
+    # The target follows the 30 ms of jitter; a packet of 60 ms comes when it is over, so its frames wait for it.
+    assert max(played.delays[-100:-30]) <= 120 + samples / 48
+
+
 def test_sequence_numbers_and_timestamps_wrap(buffer: JitterBuffer[int]) -> None:
     packets = stream(200, first_seq=65_500, first_ts=0xFFFF_FFFF - 50 * 960)
     played = play(buffer, [p for p in packets if p.number != 36], seconds=4.2, quiet=True)

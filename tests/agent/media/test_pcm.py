@@ -51,6 +51,20 @@ def tone(rate_hz: int, seconds: float) -> bytes:
     return (8000 * np.sin(2 * np.pi * 500 * t)).astype("<i2").tobytes()
 
 
+async def test_a_feeder_that_stops_is_told_once_and_again_when_it_is_back(clock: ManualTicker, sink: Any) -> None:
+    port = PcmPort(16_000, ticker=clock, send=bytes, silence_s=0.02)  # type: ignore[arg-type]
+    port.attach(sink)
+    port.feed(bytes(640))
+    clock.tick()
+    assert sink.silences == []
+    await asyncio.sleep(0.05)
+    clock.tick(3)
+    assert [what for what, _ in sink.silences] == ["stalled"]
+    port.feed(bytes(640))
+    clock.tick()
+    assert [what for what, _ in sink.silences] == ["stalled", "resumed"]
+
+
 async def test_silence_is_delivered_when_nothing_came(clock: ManualTicker, sink: Any) -> None:
     make(clock, sink)
     clock.tick(5)
