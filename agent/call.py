@@ -229,6 +229,15 @@ class Call:
             self._ended.set()
 
     async def _close(self) -> None:
+        try:
+            self._let_go()
+        finally:
+            # Whatever of the above fails: no task and no port may outlive the call.
+            for task in self._tasks:
+                task.cancel()
+            await self._end_tasks()
+
+    def _let_go(self) -> None:
         # A turn that was heard but not answered still belongs to the transcript.
         if self._shown:
             self._emit(UserTranscript(self._item_id, self._shown, final=True))
@@ -237,8 +246,8 @@ class Call:
         self.on_replaced(self.port)
         if self._speaking is not None:
             self._finish_reply(self._speaking, "cancelled")
-        for task in self._tasks:
-            task.cancel()
+
+    async def _end_tasks(self) -> None:
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=TASKS_DEADLINE_S)

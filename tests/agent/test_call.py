@@ -661,3 +661,20 @@ async def test_a_voice_is_switched_with_its_style() -> None:
         s.call.type_text("back")
         await s.until(lambda: len(s.of(ReplyFinished)) == 2)
         assert s.call.speaking_as == (Voice("heart", "en"), Style(1.0))
+
+
+async def test_a_part_that_fails_on_the_way_out_leaves_no_task_and_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("listener")
+
+    async def cut_short() -> None:
+        async with stage(["A long greeting that is under way."]) as s:
+            await s.until(lambda: s.audible())
+            monkeypatch.setattr(s.call._listener, "close", broken)
+            s.call.hangup("test over")
+            assert await asyncio.wait_for(s.call.wait_ended(), 5) == "test over"
+            assert s.port.closed
+            assert s.call._tasks == set()
+
+    with pytest.raises(RuntimeError, match="listener"):
+        await cut_short()

@@ -173,7 +173,7 @@ def test_a_call_that_crashes_leaves_finished_files(tmp_path: Path, monkeypatch: 
         async with Recordings(settings(tmp_path)) as recordings:
             line = Line(loop, recordings, await parts(Hook()))
             await line.quiet(1.0)
-            monkeypatch.setattr(line.call, "_count_frames", lambda: 1 / 0)
+            monkeypatch.setattr(line.call, "on_replaced", lambda port: 1 / 0)
             line.call.hangup("peer closed")
             with pytest.raises(ZeroDivisionError):
                 await line.task
