@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,10 +20,12 @@ from agent.config import Settings
 from agent.errors import CallRefused, ProtocolError
 from agent.nlu.hook import Channel
 from agent.observe.metrics import CONTENT_TYPE
+from signaling.admission import resume_expired
 from signaling.calls import new_call_id, read_body
 from signaling.guards import bearer_token
 from signaling.ports import NOT_CONNECTED
 from signaling.problems import HttpFault, problem
+from signaling.resume import call_of
 from signaling.server import NOT_READY_RETRY_S, base_app
 from signaling.stream import expect_upgrade, refuse_stream
 from signaling.tokens import Claims, Verifier
@@ -72,6 +75,8 @@ class _Front:
         """POST /v1/calls: placed, set up by the worker, answered. A worker that ends meanwhile costs another try."""
         claims = self._verifier.verify(bearer_token(request))
         body = await read_body(request)
+        if (lost := _resumed(request, body)) is not None:
+            return await self._come_back(request, claims, lost, body)
         tried: set[int] = set()
         while True:
             call_id = new_call_id()
@@ -82,6 +87,20 @@ class _Front:
                 tried.add(slot.number)
                 continue
             return await self._answer(request, call_id, web.Response(status=status, body=answer, headers=headers))
+
+    async def _come_back(self, request: web.Request, claims: Claims, call_id: str, body: bytes) -> web.StreamResponse:
+        """A caller whose connection was lost, at the worker that kept the call: no new line is taken."""
+        slot = self._fleet.find(call_id, claims.subject)
+        if slot is None:
+            raise resume_expired()
+        headers = _some(request.headers, _PASSED_ON) | passport_headers(claims, call_id)
+        try:
+            status, back, answer = await self._fleet.ask(
+                slot, "POST", "/v1/calls", headers=headers, body=body, timeout_s=SETUP_TIMEOUT_S
+            )
+        except WorkerLost as exc:
+            raise resume_expired() from exc
+        return web.Response(status=status, body=answer, headers=_some(back, _PASSED_BACK))
 
     def _place(self, call_id: str, claims: Claims, channel: Channel, tried: set[int]) -> Slot:
         try:
@@ -203,14 +222,27 @@ def _some(headers: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     return {str(name): headers[name] for name in names if name in headers}
 
 
+def _offer(request: web.Request, body: bytes) -> dict[str, Any]:
+    """A JSON offer as far as the front looks into it; the worker checks it to the letter."""
+    if request.content_type != "application/json":
+        return {}
+    try:
+        offer = json.loads(body)
+    except ValueError:
+        return {}
+    return offer if isinstance(offer, dict) else {}
+
+
+def _resumed(request: web.Request, body: bytes) -> str | None:
+    """The call that an offer wants to come back to, by the word of its token; None for a new call."""
+    token = _offer(request, body).get("resume")
+    return call_of(token) if isinstance(token, str) else None
+
+
 def _channel(request: web.Request, body: bytes) -> Channel:
-    """Which counter a refused offer belongs to; the worker that takes one checks it to the letter."""
+    """Which counter a refused offer belongs to."""
     if request.content_type == "application/json":
-        try:
-            offer = json.loads(body)
-        except ValueError:
-            return "browser"
-        named = offer.get("channel") if isinstance(offer, dict) else None
+        named = _offer(request, body).get("channel")
     else:
         named = request.query.get("channel")
     return "widget" if named == "widget" else "browser"

@@ -89,6 +89,9 @@ class RtcCall:
     frames: int = 0
     """Audio frames received."""
     status: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the offer."""
+    answer: dict[str, Any] = field(default_factory=dict)
     _hearing: asyncio.Task[None] | None = None
 
     @property
@@ -105,11 +108,11 @@ class RtcCall:
         self.channel.on("message", lambda text: self.events.append(json.loads(text)))
         self.peer.on("track", self._hear)
         await self.peer.setLocalDescription(await self.peer.createOffer())
-        offer = {"type": "offer", "sdp": self.peer.localDescription.sdp}
+        offer = {"type": "offer", "sdp": self.peer.localDescription.sdp, **self.extra}
         async with self.http.post(f"{self.server.url}/v1/calls", json=offer, headers=self.auth()) as response:
             self.status = response.status
             assert response.status == 201, await response.text()
-            answer = await response.json()
+            self.answer = answer = await response.json()
             assert response.headers["Location"] == f"/v1/calls/{answer['id']}"
         self.id = answer["id"]
         await self.peer.setRemoteDescription(RTCSessionDescription(answer["sdp"], "answer"))
@@ -148,10 +151,10 @@ class RtcCall:
 
 
 @asynccontextmanager
-async def rtc_call(server: Server) -> AsyncIterator[RtcCall]:
-    """A connected call over WebRTC."""
+async def rtc_call(server: Server, **extra: Any) -> AsyncIterator[RtcCall]:
+    """A connected call over WebRTC, with further fields in its offer."""
     async with aiohttp.ClientSession() as http:
-        call = RtcCall(server, http, RTCPeerConnection())
+        call = RtcCall(server, http, RTCPeerConnection(), extra=extra)
         try:
             await call.open()
             yield call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -96,6 +97,31 @@ async def test_a_webrtc_call_is_changed_and_hung_up_where_it_is(fleet: Server) -
         await one.until(lambda: one.frames > heard + 25, "the other call goes on")
         async with one.http.delete(one.url, headers=one.auth()) as answer:
             assert answer.status == 204
+    await none_left(fleet)
+
+
+async def test_a_caller_comes_back_to_the_worker_that_kept_the_call(fleet: Server) -> None:
+    await none_left(fleet)
+    async with rtc_call(fleet) as other, rtc_call(fleet, resumable=True) as lost:
+        await lost.ask("How much is delivery?", "five pounds")
+        before = calls(fleet)
+        async with rtc_call(fleet, resume=lost.answer["resume"]["token"]) as back:
+            assert back.id == lost.id
+            assert back.answer["resumed"]
+            assert calls(fleet) == before
+            history = next(e for e in back.events if e["type"] == "rejoinder.history")
+            assert "five pounds" in json.dumps(history)
+            await back.ask("How do I return something?", "thirty days")
+            async with back.http.delete(back.url, headers=back.auth()) as answer:
+                assert answer.status == 204
+        async with other.http.post(
+            f"{fleet.url}/v1/calls",
+            json={"type": "offer", "sdp": "v=0\r\n", "resume": lost.answer["resume"]["token"]},
+            headers=other.auth(),
+        ) as answer:
+            assert answer.status == 404
+            assert (await answer.json(content_type=None))["code"] == "resume_expired"
+        await other.ask("How much is delivery?", "five pounds")
     await none_left(fleet)
 
 
