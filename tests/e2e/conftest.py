@@ -17,6 +17,12 @@ from tests.e2e.support import ROOT, Server
 
 START_S = 60
 
+DEFAULTS = {
+    "REJOINDER_SERVER__DRAIN_S": "1",
+    # Whether a call is taken must not hang on what else this machine does; the test of lateness sets its own.
+    "REJOINDER_SERVER__MAX_LAG_MS": "0",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -38,7 +44,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json", *args],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "REJOINDER_SERVER__DRAIN_S": "1", **env},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **DEFAULTS, **env},
             stdout=subprocess.PIPE,
             stderr=(folder / "log").open("w"),
             text=True,
