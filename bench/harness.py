@@ -44,10 +44,12 @@ APART = {"soak"}
 
 UNITS = (
     "ms", "s", "us", "pct", "ratio", "mb", "kb", "bytes", "count", "hz", "fps", "db", "calls", "streams", "per_s",
+    "wer",
 )  # fmt: skip
-"""A key ends in one of these, so that a number is never read in the wrong unit."""
+"""A key has one of these among its words, best the last, so that a number is never read in the wrong unit; `wer` is a
+word error rate in percent."""
 
-KEY = re.compile(rf"[a-z][a-z0-9]*(_[a-z0-9]+)*_({'|'.join(UNITS)})")
+KEY = re.compile(rf"(?=.*(^|_)({'|'.join(UNITS)})(_|$))[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
 BENCH_DEADLINE_S = 1800.0
 QUICK_DEADLINE_S = 180.0
@@ -61,7 +63,7 @@ class Report:
     """A bench's result: a table for people, keys for machines.
 
     Raises:
-        ValueError: a row does not fit the columns, or a key is not snake_case ending in a unit.
+        ValueError: a row does not fit the columns, or a key is not snake_case with a unit.
     """
 
     title: str
@@ -76,7 +78,8 @@ class Report:
                 raise ValueError(f"{self.title}: a row has {len(row)} cells for {len(self.columns)} columns: {row}")
         for key in self.keys:
             if not KEY.fullmatch(key):
-                raise ValueError(f"{self.title}: key {key!r} must be snake_case and end in one of {', '.join(UNITS)}")
+                units = ", ".join(UNITS)
+                raise ValueError(f"{self.title}: key {key!r} must be snake_case with one of these as a word: {units}")
 
 
 @dataclass(frozen=True)

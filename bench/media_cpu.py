@@ -31,14 +31,14 @@ def run(*, quick: bool) -> Report:
     rows.append(_row("ours, encoded once", cached))
     heavy = ours[HEAVY]
     keys: dict[str, float | int | str] = {
-        "cpu_n10_ratio": round(ours[COMPARED].cpu_pct_per_call / stock.cpu_pct_per_call, 3),
-        "cpu_cached_n10_ratio": round(cached.cpu_pct_per_call / stock.cpu_pct_per_call, 3),
-        "stock_cpu_pct_per_call_n10_pct": round(stock.cpu_pct_per_call, 2),
-        "cpu_pct_per_call_n10_pct": round(ours[COMPARED].cpu_pct_per_call, 2),
-        "cpu_pct_per_call_n40_pct": round(heavy.cpu_pct_per_call, 2),
-        "n40_fps": round(heavy.fps, 2),
-        "stock_n10_fps": round(stock.fps, 2),
-        "lag_p99_n40_ms": round(percentile(heavy.lags_ms, 0.99), 2),
+        "cpu_ratio_n10": round(ours[COMPARED].cpu_pct_per_call / stock.cpu_pct_per_call, 3),
+        "cpu_ratio_cached_n10": round(cached.cpu_pct_per_call / stock.cpu_pct_per_call, 3),
+        "stock_cpu_pct_per_call_n10": round(stock.cpu_pct_per_call, 2),
+        "cpu_pct_per_call_n10": round(ours[COMPARED].cpu_pct_per_call, 2),
+        "cpu_pct_per_call_n40": round(heavy.cpu_pct_per_call, 2),
+        "fps_n40": round(heavy.fps, 2),
+        "stock_fps_n10": round(stock.fps, 2),
+        "lag_p99_ms_n40": round(percentile(heavy.lags_ms, 0.99), 2),
     }
     columns = ("path", "calls", "CPU a call, %", "frames/s out", "frames/s in", "tick lag p99, ms", "late over 20 ms")
     return Report(f"CPU of full-duplex Opus calls, {seconds:.0f} s each", columns, rows, keys)
