@@ -8,15 +8,12 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from agent.asr.protocol import Recognizer
 from agent.config import Settings
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.machine import TurnMachine
-from agent.ear import Ear
-from agent.errors import CallGone, EngineError, HookError, MediaError, ProtocolError
+from agent.errors import CallGone, HookError, MediaError, ProtocolError
 from agent.events import (
     AgentText,
     CallEnded,
@@ -39,18 +36,16 @@ from agent.events import (
     ReplyFinished,
     ReplyStarted,
     ReplyStatus,
-    SpeechStarted,
-    SpeechStopped,
     TransferRequested,
     UserTranscript,
 )
+from agent.hearing import Hearing, new_item_id
 from agent.language import primary_language
 from agent.line import NOT_RESUMED, CallClock, Line
 from agent.listening.endpoint import SilenceEndpoint
-from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
 from agent.media.dtmf import DIGITS
-from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
+from agent.media.frames import Pcm
 from agent.media.port import MediaPort, ResumablePort
 from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
 from agent.observe.metrics import Metrics, Outcome
@@ -70,13 +65,7 @@ TASKS_DEADLINE_S = 3.0
 MAX_FRAME_FAULTS = 50
 """A call of which this many frames in a row (one second) fail is beyond help and is ended."""
 
-FINAL_DEADLINE_S = 8.0
-"""The turn machine gives a final up before this; the limit only makes sure that no task stays."""
-
 MAX_TYPED_CHARS = 4_000
-
-SETTLE_FRAMES = 10
-"""Silence beyond `listening.stop_ms` after which the detector has surely closed a segment."""
 
 OUTCOMES: dict[str, Outcome] = {
     "transferred": "transferred",
@@ -160,28 +149,32 @@ class Call:
         self._now = CallClock(now or asyncio.get_running_loop().time)
         self._line = Line(port, self, session.id)
         self._began_at = asyncio.get_running_loop().time()
-        self._ear = Ear(parts.recognizer, session.language)
-        self._listener = Listener(parts.settings.listening, parts.vad, self._on_heard)
         self._machine = TurnMachine(
             parts.settings.conversation,
             parts.settings.listening,
             SilenceEndpoint(parts.settings.listening.endpoint_silence_ms),
             language=session.language,
         )
+        self._hearing = Hearing(
+            parts.settings.listening,
+            parts.recognizer,
+            parts.vad,
+            self._machine,
+            self,
+            language=session.language,
+            now=self._now,
+        )
         self._speaking: _Speaking | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
         self._floor = self._machine.floor
-        self._item_id = ""
-        self._shown = ""
-        self._final_ms: float | None = None
         self._frame_faults = 0
 
     @property
     def language(self) -> str:
         """BCP 47 tag the caller is heard and answered in."""
-        return self._ear.language
+        return self._hearing.language
 
     @property
     def voice(self) -> str:
@@ -201,9 +194,9 @@ class Call:
         self.parts.metrics.call_started(channel)
         log.info("call started", extra={"call_id": self.id, "channel": channel})
         try:
-            self._emit(FloorChanged(self._floor))
+            self.emit(FloorChanged(self._floor))
             self._line.open()
-            self._feed(turns.CallStarted())
+            self.feed(turns.CallStarted())
             await self._ended.wait()
         finally:
             self.end_reason = self.end_reason or "server stopped"
@@ -238,11 +231,7 @@ class Call:
             await self._end_tasks()
 
     def _let_go(self) -> None:
-        # A turn that was heard but not answered still belongs to the transcript.
-        if self._shown:
-            self._emit(UserTranscript(self._item_id, self._shown, final=True))
-        self._listener.close()
-        self._ear.reset()
+        self._hearing.close()
         self.on_replaced(self.port)
         if self._speaking is not None:
             self._finish_reply(self._speaking, "cancelled")
@@ -256,7 +245,7 @@ class Call:
         finally:
             assert self.end_reason is not None
             # While the port still carries messages: this is the last one the client gets.
-            self._emit(CallEnded(self.end_reason))
+            self.emit(CallEnded(self.end_reason))
             await self._line.close()
 
     def on_replaced(self, port: MediaPort) -> None:
@@ -294,7 +283,7 @@ class Call:
             raise ProtocolError(
                 f"expected 1 to {MAX_TYPED_CHARS} characters of text", field="text", code="invalid_value"
             )
-        self._feed(turns.Typed(text))
+        self.feed(turns.Typed(text))
 
     def press(self, digit: str) -> None:
         """A key press: 0-9 * # A-D. Raises ProtocolError."""
@@ -304,11 +293,11 @@ class Call:
 
     def cancel_reply(self) -> None:
         """Stop speaking; nothing happens if the agent is silent."""
-        self._feed(turns.ClientCancelled())
+        self.feed(turns.ClientCancelled())
 
     def respond(self) -> None:
         """Ask the hook again without a new turn of the caller (kind `event`)."""
-        self._feed(turns.RespondAgain())
+        self.feed(turns.RespondAgain())
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
@@ -325,7 +314,7 @@ class Call:
         if voice is not None:
             self._voice = Voice(voice, self._voice.language)
         if language is not None:
-            self._ear.language = self._machine.language = language
+            self._hearing.language = self._machine.language = language
             self._voice = Voice(self._voice.name, self._spoken(language))
         if silence_ms is not None:
             self._machine.end_of_turn = SilenceEndpoint(silence_ms)
@@ -348,9 +337,8 @@ class Call:
             return
         try:
             self._watch_playout()
-            self._listener.feed(pcm)
-            self._show_partial()
-            self._feed(turns.Tick())
+            self._hearing.take(pcm)
+            self.feed(turns.Tick())
             self._frame_faults = 0
         except Exception as exc:
             # The shared ticker must not lose this call over one bad frame, nor this call drag others down.
@@ -363,20 +351,20 @@ class Call:
     def on_dtmf(self, digit: str) -> None:
         """A finished key press from the media path."""
         if not self._ended.is_set():
-            self._emit(DtmfPressed(digit))
-            self._feed(turns.DigitPressed(digit))
+            self.emit(DtmfPressed(digit))
+            self.feed(turns.DigitPressed(digit))
 
     def on_stalled(self, silence_s: float) -> None:
         """Nothing comes from the caller's side; the call waits, since a route may come back."""
         if not self._ended.is_set():
             log.info("no audio from the caller", extra={"call_id": self.id, "silence_s": round(silence_s, 1)})
-            self._emit(MediaStalled(silence_s))
+            self.emit(MediaStalled(silence_s))
 
     def on_resumed(self, silence_s: float) -> None:
         """The caller's audio is back."""
         if not self._ended.is_set():
             log.info("the caller's audio is back", extra={"call_id": self.id, "silence_s": round(silence_s, 1)})
-            self._emit(MediaResumed(silence_s))
+            self.emit(MediaResumed(silence_s))
 
     # -- the line (LineHost) -------------------------------------------------------------------------------------------
 
@@ -415,21 +403,19 @@ class Call:
         """The connection is gone: everything waits, and what nobody heard is taken back."""
         self._now.stop()
         log.info("call suspended", extra={"call_id": self.id, "reason": reason})
-        if self._listener.speaking_ms:
-            # As if the caller had fallen silent: what was said before the break is read, and belongs to the turn.
-            for _ in range(self.parts.settings.listening.stop_ms // FRAME_MS + SETTLE_FRAMES):
-                self._listener.feed(np.zeros(HEARING_SAMPLES, np.int16))
+        # What was said before the break is read, and belongs to the turn.
+        self._hearing.fall_silent()
         if (speaking := self._speaking) is not None:
             # Its times would be those of the network.
             speaking.timings_sent = speaking.timings_sent or speaking.audible_at is None
             speaking.speaker.hold(unheard_s)
-        self._emit(CallSuspended(reason, self.parts.settings.conversation.resume_s))
+        self.emit(CallSuspended(reason, self.parts.settings.conversation.resume_s))
 
     def on_reconnected(self) -> None:
         """The caller is back: what was broken off goes on by `conversation.resume_policy`."""
         away_s = self._now.go_on()
         log.info("call resumed", extra={"call_id": self.id, "away_s": round(away_s, 1)})
-        self._emit(CallResumed(away_s))
+        self.emit(CallResumed(away_s))
         speaking = self._speaking
         if speaking is None:
             return
@@ -441,83 +427,28 @@ class Call:
         if policy == "repeat":
             speaking.speaker.repeat_clause()
         else:
-            self._feed(turns.ClientCancelled())
+            self.feed(turns.ClientCancelled())
 
     def on_port_fault(self, error: Exception) -> None:
         """A port failed to close; the log has it."""
         self.parts.metrics.error("media", error)
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
-
-    def _on_heard(self, heard: Heard) -> None:
-        audio_ms = self._listener.audio_ms
-        match heard:
-            case VoiceStarted(start_ms, pcm, repeated):
-                self._open_item()
-                try:
-                    self._ear.begin(pcm, repeated)
-                except EngineError as exc:
-                    self._fault("asr", exc)
-                self._emit(SpeechStarted(self._item_id, start_ms))
-                self._feed(turns.VoiceBegan(audio_ms - start_ms))
-            case VoiceAudio(pcm):
-                self._ear.push(pcm)
-            case VoiceStopped(end_ms, speech_ms):
-                self._emit(SpeechStopped(self._item_id, end_ms))
-                self._feed(turns.VoiceEnded(audio_ms - end_ms, speech_ms))
-            case VoiceLong():
-                # The recogniser cuts long segments itself; the turn's own limit is the turn machine's.
-                pass
-
-    def _show_partial(self) -> None:
-        news = self._ear.news()
-        if news is None:
-            return
-        # While an answer is about to begin it is open whether this goes on with that turn; the next reading tells.
-        if news.stable and news.stable != self._shown and self._machine.state is not turns.State.THINKING:
-            self._shown = news.stable
-            self._open_item()
-            self._emit(UserTranscript(self._item_id, f"{self._machine.continues} {news.stable}".strip(), final=False))
-        self._feed(turns.PartialHeard(news.text, news.stable))
-
-    def _open_item(self) -> None:
-        """Speech before the first sound of an answer goes on with the turn that is being answered."""
-        if not self._item_id:
-            speaking = self._speaking
-            unheard = speaking is not None and speaking.audible_at is None
-            self._item_id = (speaking.user_item_id if speaking and unheard else "") or f"item_{uuid.uuid4().hex[:16]}"
-
-    async def _read_final(self, final_id: int) -> None:
-        asked_at = self._now()
-        try:
-            async with asyncio.timeout(FINAL_DEADLINE_S):
-                final = await self._ear.final()
-        except (EngineError, TimeoutError) as exc:
-            # A reading that was overtaken (its stream closed under it) failed nobody.
-            if self._machine.awaits(final_id):
-                self._fault("asr", exc)
-                self._feed(turns.FinalFailed(final_id))
-            return
-        if self._machine.awaits(final_id):
-            self._final_ms = (self._now() - asked_at) * 1000
-            self._feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
-
     # -- turn-taking ---------------------------------------------------------------------------------------------------
 
-    def _feed(self, event: turns.Event) -> None:
+    def feed(self, event: turns.Event) -> None:
+        """Give the turn machine an event, and do what it says."""
         for command in self._machine.on(event, self._now()):
             self._do(command)
         if self._machine.floor != self._floor:
             self._floor = self._machine.floor
-            self._emit(FloorChanged(self._floor))
+            self.emit(FloorChanged(self._floor))
 
     def _do(self, command: turns.Command) -> None:
         match command:
             case turns.RequestFinal(final_id):
-                self._spawn(self._read_final(final_id), "final")
+                self._spawn(self._hearing.read_final(final_id), "final")
             case turns.ResetEar():
-                self._ear.reset()
-                self._shown = ""
+                self._hearing.forget()
             case turns.Ask():
                 self._ask(command)
             case turns.Say(revision, phrase):
@@ -525,11 +456,11 @@ class Call:
             case turns.PauseReply():
                 self._line.playout.pause()
                 if self._speaking is not None:
-                    self._emit(OutputPaused(self._speaking.response_id))
+                    self.emit(OutputPaused(self._speaking.response_id))
             case turns.ResumeReply():
                 self._line.playout.resume()
                 if self._speaking is not None:
-                    self._emit(OutputResumed(self._speaking.response_id))
+                    self.emit(OutputResumed(self._speaking.response_id))
                 self.parts.metrics.interruption("backchannel")
             case turns.StopReply(_, cause):
                 self._stop_reply(cause)
@@ -538,9 +469,9 @@ class Call:
 
     def _ask(self, ask: turns.Ask) -> None:
         spoken = ask.last_speech_at is not None or ask.again
-        item_id = (self._item_id if spoken else "") or f"item_{uuid.uuid4().hex[:16]}"
+        item_id = (self._hearing.item_id if spoken else "") or new_item_id()
         if ask.kind == "speech":
-            self._emit(UserTranscript(item_id, ask.text, final=True))
+            self.emit(UserTranscript(item_id, ask.text, final=True))
         if ask.again and ask.kind in ("speech", "dtmf"):
             # The hook is told of the whole turn, so its beginning is no earlier contribution.
             self.history.retract_user()
@@ -556,12 +487,17 @@ class Call:
         if ask.kind in ("speech", "dtmf"):
             self.history.user(ask.text)
         if spoken:
-            self._item_id = ""
-        self._shown = ""
+            self._hearing.item_id = ""
+        self._hearing.shown = ""
         self._start_reply(ask.revision, ask, None, turn)
         assert self._speaking is not None
         self._speaking.timings_sent = self._line.suspended
         self._speaking.user_item_id = item_id
+
+    def unanswered_item(self) -> str:
+        """The caller's item whose answer is not audible yet."""
+        speaking = self._speaking
+        return speaking.user_item_id if speaking is not None and speaking.audible_at is None else ""
 
     # -- speaking ------------------------------------------------------------------------------------------------------
 
@@ -581,10 +517,10 @@ class Call:
             now=self._now,
         )
         ident = uuid.uuid4().hex[:16]
-        speaking = _Speaking(revision, f"resp_{ident}", f"item_{ident}", ask, speaker, reply, final_ms=self._final_ms)
-        self._final_ms = None
+        speaking = _Speaking(revision, f"resp_{ident}", f"item_{ident}", ask, speaker, reply)
+        speaking.final_ms = self._hearing.take_final_ms()
         self._speaking = speaking
-        self._emit(ReplyStarted(speaking.response_id, speaking.item_id))
+        self.emit(ReplyStarted(speaking.response_id, speaking.item_id))
         speaking.task = self._spawn(self._run_reply(speaking, phrase), f"reply {revision}")
 
     async def _run_reply(self, speaking: _Speaking, phrase: str | None) -> None:
@@ -593,7 +529,7 @@ class Call:
         if self._speaking is speaking:
             self._watch_playout()
             self._finish_reply(speaking, result.status)
-            self._feed(turns.ReplyEnded(speaking.revision, result.hang_up))
+            self.feed(turns.ReplyEnded(speaking.revision, result.hang_up))
 
     def _watch_playout(self) -> None:
         """Notice the first audible frame and what actions were reached; called once a tick."""
@@ -607,11 +543,11 @@ class Call:
             and self._line.playout.position > speaker.started_at_position
         ):
             speaking.audible_at = self._now()
-            self._emit(PlayoutStarted(speaking.response_id))
-            if self._item_id == speaking.user_item_id:
+            self.emit(PlayoutStarted(speaking.response_id))
+            if self._hearing.item_id == speaking.user_item_id:
                 # That turn has its answer now: what is being said belongs to a new one.
-                self._item_id = ""
-            self._feed(turns.ReplyAudible(speaking.revision))
+                self._hearing.item_id = ""
+            self.feed(turns.ReplyAudible(speaking.revision))
         if not speaking.timings_sent and speaking.reply.clock.first_speech is not None:
             self._send_timings(speaking)
         speaker.tick()
@@ -623,7 +559,7 @@ class Call:
         timings = timings_of(speaking.response_id, speaking.ask, speaking.reply.clock, speaking)
         if timings is not None:
             self.parts.metrics.turn(self.session.channel, timings)
-            self._emit(timings)
+            self.emit(timings)
 
     def _stop_reply(self, cause: turns.StopCause) -> None:
         speaking = self._speaking
@@ -632,7 +568,7 @@ class Call:
         speaking.speaker.stop()
         if cause != "dtmf":
             self.parts.metrics.interruption(cause)
-        self._emit(OutputCleared(speaking.response_id))
+        self.emit(OutputCleared(speaking.response_id))
         self._finish_reply(speaking, "cancelled")
         if speaking.task is not None:
             speaking.task.cancel()
@@ -647,71 +583,69 @@ class Call:
         if heard or unheard or cancelled:
             self.history.agent(heard, unheard, interrupted=cancelled and bool(heard or unheard))
         if speaking.audible_at is not None:
-            self._emit(PlayoutStopped(speaking.response_id))
-        self._emit(ReplyFinished(speaking.response_id, speaking.item_id, status, heard, unheard))
+            self.emit(PlayoutStopped(speaking.response_id))
+        self.emit(ReplyFinished(speaking.response_id, speaking.item_id, status, heard, unheard))
 
     # -- reply host ----------------------------------------------------------------------------------------------------
 
     def on_clause(self, text: str) -> None:
         """A clause went to playout."""
         if self._speaking is not None:
-            self._emit(AgentText(self._speaking.response_id, self._speaking.item_id, text))
+            self.emit(AgentText(self._speaking.response_id, self._speaking.item_id, text))
 
     def on_closing(self, reason: str) -> None:
         """The reply ends the call."""
         if self._speaking is not None:
-            self._feed(turns.ReplyCloses(self._speaking.revision, reason))
+            self.feed(turns.ReplyCloses(self._speaking.revision, reason))
 
     @property
     def listened_to(self) -> bool:
         """False while the caller is away."""
         return not self._line.suspended
 
-    def on_fault(self, part: str, error: Exception) -> None:
-        """A part failed and was covered."""
-        self._fault(part, error)
-
     def on_action(self, action: Action) -> None:
         """An action's place was reached."""
         match action:
             case Transfer(to):
-                self._emit(TransferRequested(to))
+                self.emit(TransferRequested(to))
             case Dtmf(digits):
                 try:
                     self.port.send_dtmf(digits)
                 except MediaError as exc:
-                    self._fault("media", exc)
+                    self.fault("media", exc)
                 else:
-                    self._emit(DtmfSent(digits))
+                    self.emit(DtmfSent(digits))
             case SwitchLanguage(tag):
                 try:
                     self.configure(language=tag)
                 except ProtocolError as exc:
-                    self._fault("nlu", exc)
+                    self.fault("nlu", exc)
             case SwitchVoice(voice, style):
                 try:
                     self.configure(voice=voice)
                 except ProtocolError as exc:
-                    self._fault("nlu", exc)
+                    self.fault("nlu", exc)
                 else:
                     self._style = Style(self._style.rate, style or "")
             case Send(data):
-                self._emit(ClientData(data))
+                self.emit(ClientData(data))
             case Listen():
-                self._feed(turns.Listened(action))
+                self.feed(turns.Listened(action))
             case _:
                 pass
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _fault(self, part: str, error: BaseException) -> None:
+    def fault(self, part: str, error: BaseException) -> None:
+        """A part failed and was covered: count, log and tell it."""
         self.parts.metrics.error(part, error)
         # A HookError says what is wrong with the hook and never quotes the caller; an engine's message might.
         what = str(error) if isinstance(error, HookError) else type(error).__name__
         log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part})
-        self._emit(CallFault(part, str(error) or type(error).__name__))
+        self.emit(CallFault(part, str(error) or type(error).__name__))
 
-    def _emit(self, event: CallEvent) -> None:
+    def emit(self, event: CallEvent) -> None:
+        """Tell the observer."""
         try:
             self._observer(event)
         except Exception:

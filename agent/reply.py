@@ -53,7 +53,7 @@ class ReplyHost(Protocol):
     def on_closing(self, reason: str) -> None:
         """The reply ends the call; the rest of it plays uninterrupted."""
 
-    def on_fault(self, part: str, error: Exception) -> None:
+    def fault(self, part: str, error: BaseException) -> None:
         """Something failed and was covered."""
 
     @property
@@ -138,7 +138,7 @@ class Reply:
             await self._speak_all()
         except (HookError, EngineError) as exc:
             status = "failed"
-            self._host.on_fault("nlu" if isinstance(exc, HookError) else "tts", exc)
+            self._host.fault("nlu" if isinstance(exc, HookError) else "tts", exc)
             await self._phrase("apology")
         finally:
             # The guard inside closes the hook with a deadline of its own, so this cannot hang.

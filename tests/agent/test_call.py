@@ -670,7 +670,7 @@ async def test_a_part_that_fails_on_the_way_out_leaves_no_task_and_no_port(monke
     async def cut_short() -> None:
         async with stage(["A long greeting that is under way."]) as s:
             await s.until(lambda: s.audible())
-            monkeypatch.setattr(s.call._listener, "close", broken)
+            monkeypatch.setattr(s.call._hearing._listener, "close", broken)
             s.call.hangup("test over")
             assert await asyncio.wait_for(s.call.wait_ended(), 5) == "test over"
             assert s.port.closed
