@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from agent.tts.shaping import SHAPING_VERSION, shape
 __all__ = ["KokoroSynthesizer"]
 
 MODEL = "kokoro-82m"
-MODEL_VERSION = "1.0"
 
 GAIN = {"zh": 0.85, "en": 1.4}
 """Bring the voices, about -19 and -25 dBFS RMS, to the level of the embedded one."""
@@ -44,8 +42,9 @@ class KokoroSynthesizer:
         self._streams = 0
         names = sorted(model.voices, key=lambda name: (name != DEFAULT_VOICES[model.voices[name]], name))
         languages = tuple(tag for tag in DEFAULT_VOICES if tag in model.voices.values())
-        version = f"{MODEL_VERSION}-{importlib.metadata.version('misaki')}+{SHAPING_VERSION}"
-        self._info = EngineInfo("kokoro", version, SPEAKING_HZ, languages, True, tuple(names))
+        self._info = EngineInfo(
+            "kokoro", f"{model.version}+{SHAPING_VERSION}", SPEAKING_HZ, languages, True, tuple(names)
+        )
 
     @classmethod
     async def load(cls, settings: Settings, pool: WorkerPool) -> KokoroSynthesizer:

@@ -6,6 +6,7 @@ reader of the embedded voice, whose alphabet is the same.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import logging
 import re
@@ -41,6 +42,9 @@ _MARKS = str.maketrans("，、。！？；：（）“”‘’《》「」『�
 log = logging.getLogger(__name__)
 
 
+MODEL_VERSION = "1.0"
+
+
 class KokoroModel:
     """All voices over one session. Safe to call from several threads at once.
 
@@ -59,6 +63,8 @@ class KokoroModel:
             raise EnvironmentFault(f"Kokoro needs the zh extra ({exc}): pip install 'rejoinder[zh]'") from exc
         import onnxruntime as ort
 
+        self.version = f"{MODEL_VERSION}-{importlib.metadata.version('misaki')}"
+        """Of the weights, and of what turns text into phonemes: both make the sound."""
         jieba.setLogLevel(logging.WARNING)
         self._cut = jieba.lcut
         self._pinyin = lazy_pinyin

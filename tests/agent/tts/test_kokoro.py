@@ -21,6 +21,7 @@ from agent.tts.protocol import Speech, Style, Voice
 class ScriptedModel:
     """Says each word as 0.1 s of a constant."""
 
+    version = "scripted"
     voices = {"zf_xiaoxiao": "zh", "zm_yunxi": "zh", "af_heart": "en"}  # noqa: RUF012
 
     def __init__(self) -> None:
