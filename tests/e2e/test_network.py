@@ -62,7 +62,14 @@ def network() -> Iterator[Network]:
 def far_server(network: Network, start_server: StartServer) -> Server:
     """The shop example beyond loopback, in the server's namespace."""
     secret = secrets.token_urlsafe(48)
-    server = start_server("--host", SERVER_ADDRESS, namespace=network.server, REJOINDER_AUTH__SECRET=secret)
+    server = start_server(
+        "--host",
+        SERVER_ADDRESS,
+        namespace=network.server,
+        REJOINDER_AUTH__SECRET=secret,
+        # A lost call that waits for its caller is still a call; here it is measured when the loss was noticed.
+        REJOINDER_CONVERSATION__RESUME_S="0",
+    )
     server.token = load_keys(Settings(auth=AuthSettings(secret=SecretStr(secret)))).mint("caller")
     return server
 
