@@ -66,13 +66,13 @@ async def eventually(condition: Any, what: str, seconds: float = 15.0) -> None:
 
 
 async def make_late(pid: int, until: asyncio.Event) -> None:
-    """Stop and resume a process again and again: its media clock is 30 ms late each time."""
+    """Stop and resume a process again and again: its media clock is 130 ms late each time."""
     try:
         while not until.is_set():
             os.kill(pid, signal.SIGSTOP)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.15)
             os.kill(pid, signal.SIGCONT)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
     finally:
         os.kill(pid, signal.SIGCONT)
 
