@@ -24,6 +24,7 @@ from agent.nlu.hook import (
     SwitchVoice,
     Transfer,
     Turn,
+    Uninterruptible,
 )
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 
@@ -51,6 +52,7 @@ __all__ = [
     "Synthesizer",
     "Transfer",
     "Turn",
+    "Uninterruptible",
     "Voice",
     "Word",
     "__version__",

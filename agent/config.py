@@ -168,6 +168,14 @@ class ListeningSettings(_Group):
     """Audio before the detected start that the recogniser gets too."""
     endpoint_silence_ms: int = Field(500, ge=100, le=5000)
     """Silence this long ends the turn."""
+    endpoint: Literal["fused", "silence"] = "fused"
+    """fused: the wait follows from sound, words and the caller's own pauses; silence: always `endpoint_silence_ms`."""
+    endpoint_min_ms: int = Field(120, ge=60, le=2000)
+    """fused: the wait after a turn that is surely over."""
+    endpoint_max_ms: int = Field(1600, ge=200, le=5000)
+    """fused: the wait after one that is surely not."""
+    turn_model: Literal["auto", "on", "off"] = "auto"
+    """The end-of-turn model on sound; auto: when it is installed."""
     min_segment_ms: int = Field(250, ge=0, le=2000)
     """Shorter segments are noise; recognisers invent words on them."""
     max_segment_s: float = Field(20.0, ge=2, le=30)
@@ -181,6 +189,20 @@ class ConversationSettings(_Group):
     barge_in: bool = True
     barge_in_ms: int = Field(120, ge=0, le=2000)
     """Caller's speech this long during playout stops the agent."""
+    barge_in_min_words: int = Field(1, ge=1, le=10)
+    """As many words over the agent as take the floor."""
+    dtmf_barge_in: bool = True
+    """A key stops what is being said."""
+    greeting_interruptible: bool = True
+    echo_guard: bool = True
+    """Words over the agent that are its own, coming back, are not the caller's."""
+    speculate: bool = True
+    """Begin a likely reply before the turn is surely over."""
+    speculate_from: float = Field(0.3, ge=0, le=1)
+    """Probability of the end from which a reply is begun."""
+    speculations_per_turn: int = Field(3, ge=1, le=10)
+    speculate_max_load: float = Field(0.7, gt=0, le=1)
+    """Share of the engines' time in use above which nothing is begun ahead."""
     filler_after_s: float = Field(0.7, ge=0)
     """Zero turns fillers off."""
     hold_after_s: float = Field(4.0, gt=0)
@@ -190,8 +212,16 @@ class ConversationSettings(_Group):
     """A caller's turn is taken as it stands after this long: a television in the room must not hold the floor."""
     max_reply_chars: int = Field(20_000, ge=100)
     """A hook that writes more is closed."""
+    end_warning_s: float = Field(60.0, ge=0)
+    """How long before `max_call_s` the caller is told; zero tells nothing."""
+    still_there_after_s: float = Field(20.0, ge=0)
+    """Silence of both sides after which the agent asks whether somebody is there; zero never asks."""
+    still_there_times: int = Field(2, ge=1, le=10)
+    """Asked this often in a row without an answer, the agent says goodbye and hangs up."""
+    on_silence: Literal["phrase", "hook"] = "phrase"
+    """Who asks: a stored phrase, or the hook with a turn of kind `silence`."""
     idle_s: float = Field(600.0, gt=0)
-    """No speech, typing or key for this long ends the call."""
+    """No speech, typing or key for this long ends the call, whatever else is set."""
     resume_s: float = Field(30.0, ge=0, le=300)
     """How long a call whose connection was lost waits for its caller to come back; zero ends it at once."""
     resume_policy: Literal["continue", "repeat", "silent"] = "continue"
@@ -210,6 +240,9 @@ class PhraseSettings(_Group):
     filler: str = "One moment, please."
     hold: str = "I'm still looking into that. Please stay on the line."
     apology: str = "I'm sorry, something went wrong on my side. Could you say that again?"
+    still_there: str = "Are you still there?"
+    goodbye: str = "I'll hang up now. Goodbye."
+    time_warning: str = "We have about a minute left on this call."
 
 
 class AsrSettings(_Group):

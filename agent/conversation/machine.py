@@ -12,6 +12,7 @@ from dataclasses import replace
 from agent.config import ConversationSettings, ListeningSettings
 from agent.conversation.backchannel import is_backchannel
 from agent.conversation.protocol import (
+    AgentSays,
     Ask,
     CallStarted,
     ClientCancelled,
@@ -27,11 +28,13 @@ from agent.conversation.protocol import (
     ReplyAudible,
     ReplyCloses,
     ReplyEnded,
+    ReplyGuarded,
     RequestFinal,
     ResetEar,
     RespondAgain,
     ResumeReply,
     Say,
+    SoundJudged,
     State,
     StopCause,
     StopReply,
@@ -161,6 +164,8 @@ class TurnMachine:
             case Listened(listen):
                 self.expect = listen
                 return []
+            case SoundJudged() | ReplyGuarded() | AgentSays():
+                return []
             case ClientCancelled():
                 stop = [] if self.state is State.CLOSING else self._give_up("client")
                 if stop:
@@ -260,7 +265,7 @@ class TurnMachine:
             min_digits=self.expect.min_digits,
             end_of_turn=final.end_of_turn,
         )
-        if final.text and silence * 1000 < self.end_of_turn.wait_ms(evidence) and not self._overlong(now):
+        if final.text and silence * 1000 < self.end_of_turn.judge(evidence).wait_ms and not self._overlong(now):
             return []
         if not final.text:
             return self._was_noise(now)

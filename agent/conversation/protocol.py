@@ -9,11 +9,13 @@ from typing import Literal
 from agent.nlu.hook import Listen, TurnKind
 
 __all__ = [
+    "AgentSays",
     "Ask",
     "CallStarted",
     "ClientCancelled",
     "Command",
     "DigitPressed",
+    "DropSpeculation",
     "EndCall",
     "Event",
     "FinalFailed",
@@ -24,11 +26,14 @@ __all__ = [
     "ReplyAudible",
     "ReplyCloses",
     "ReplyEnded",
+    "ReplyGuarded",
     "RequestFinal",
     "ResetEar",
     "RespondAgain",
     "ResumeReply",
     "Say",
+    "SoundJudged",
+    "Speculate",
     "State",
     "StopCause",
     "StopReply",
@@ -113,6 +118,14 @@ class FinalFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundJudged:
+    """A model's probability, from the sound alone, that the pause of `RequestFinal(final_id)` ends the turn."""
+
+    final_id: int
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class Typed:
     """The caller typed a message."""
 
@@ -137,6 +150,21 @@ class ReplyEnded:
 
     revision: int
     hang_up: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyGuarded:
+    """From here to its end the reply is not interrupted by speech, keys or the client's cancel."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSays:
+    """A clause of the reply went to playout. What comes back as echo reads like it."""
+
+    revision: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +201,13 @@ Event = (
     | PartialHeard
     | FinalHeard
     | FinalFailed
+    | SoundJudged
     | Typed
     | DigitPressed
     | ReplyAudible
     | ReplyEnded
+    | ReplyGuarded
+    | AgentSays
     | ReplyCloses
     | Listened
     | ClientCancelled
@@ -214,6 +245,29 @@ class Ask:
     """When the caller's last sample was spoken, on the machine's clock."""
     again: bool = False
     """This turn, or the beginning of it, was asked before; that reply was given up before anything was audible."""
+    speculated: bool = False
+    """A `Speculate` of the same revision and an equivalent text is out: adopt its reply if it is still there and the
+    session's state did not change, else ask as usual. `text` is the turn's final wording."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speculate:
+    """The turn is likely to end: begin the reply to `text` as `revision`, but let nothing of it be heard or done.
+
+    It becomes the reply by an `Ask` of the same revision with `speculated`, or is dropped. At most one is out at a
+    time. Whoever carries it out may decline (load): then the `Ask` is asked as usual.
+    """
+
+    revision: int
+    text: str
+    confidence: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpeculation:
+    """The turn went on or became another one: close the speculative reply without trace."""
+
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +276,8 @@ class Say:
 
     revision: int
     phrase: str
+    hang_up: str | None = None
+    """These are the last words: the call ends after them, for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,4 +303,6 @@ class EndCall:
     reason: str
 
 
-Command = RequestFinal | ResetEar | Ask | Say | PauseReply | ResumeReply | StopReply | EndCall
+Command = (
+    RequestFinal | ResetEar | Ask | Speculate | DropSpeculation | Say | PauseReply | ResumeReply | StopReply | EndCall
+)

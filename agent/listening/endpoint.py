@@ -11,7 +11,7 @@ from typing import Protocol
 
 from agent.nlu.hook import Expect
 
-__all__ = ["EndOfTurn", "Evidence", "SilenceEndpoint"]
+__all__ = ["EndOfTurn", "Evidence", "SilenceEndpoint", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,29 @@ class Evidence:
     min_digits: int | None = None
     """With `expect="digits"`: how many must have come."""
     end_of_turn: float | None = None
-    """A model's probability, 0 to 1, that the speaker is done; None without such a model."""
+    """The recogniser's own probability, 0 to 1, that the speaker is done; None when it has none."""
+    sound: float | None = None
+    """The same from the sound of the last seconds; None while no model has answered for this pause."""
+    asked: str = ""
+    """What the agent said last, as far as it was heard: the turn may answer it."""
+    pause_ms: float | None = None
+    """How long this caller's pauses inside turns have been so far (moving average); None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an estimator makes of the evidence."""
+
+    probability: float
+    """That the turn is over, 0 to 1. Decides whether a reply is begun ahead of the decision."""
+    wait_ms: float
+    """How long after the last speech the turn is over, in milliseconds counted from that last speech."""
 
 
 class EndOfTurn(Protocol):
     """Decides how patient to be. Called on the event loop, often: at each new piece of evidence."""
 
-    def wait_ms(self, evidence: Evidence) -> float:
-        """How long after the last speech the turn is over, in milliseconds counted from that last speech."""
-        ...
+    def judge(self, evidence: Evidence) -> Verdict: ...
 
 
 class SilenceEndpoint:
@@ -56,5 +70,6 @@ class SilenceEndpoint:
             raise ValueError(f"silence_ms: expected more than 0, got {silence_ms}")
         self._silence_ms = float(silence_ms)
 
-    def wait_ms(self, evidence: Evidence) -> float:  # noqa: ARG002  (the interface is for estimators that look)
-        return self._silence_ms
+    def judge(self, evidence: Evidence) -> Verdict:  # noqa: ARG002  (the interface is for estimators that look)
+        """Even odds: silence alone says no more before the wait is over."""
+        return Verdict(0.5, self._silence_ms)

@@ -26,6 +26,7 @@ from agent.nlu.hook import (
     SwitchLanguage,
     SwitchVoice,
     Transfer,
+    Uninterruptible,
 )
 
 __all__ = ["ACTION_NAMES", "action_from_json", "check_item", "explain", "tool_descriptions"]
@@ -74,6 +75,11 @@ class _Send(_Wire):
 class _Listen(_Wire):
     expect: Expect = "free"
     min_digits: int | None = Field(None, ge=1, le=32)
+    dtmf_barge_in: bool = True
+
+
+class _Uninterruptible(_Wire):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,7 @@ _SPECS: dict[str, _Spec] = {
     "play": _Spec(Play, _Play),
     "send": _Spec(Send, _Send),
     "listen": _Spec(Listen, _Listen),
+    "uninterruptible": _Spec(Uninterruptible, _Uninterruptible),
 }
 _BY_TYPE: dict[Any, str] = {spec.action: name for name, spec in _SPECS.items()}
 

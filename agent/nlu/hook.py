@@ -30,6 +30,7 @@ __all__ = [
     "Transfer",
     "Turn",
     "TurnKind",
+    "Uninterruptible",
 ]
 
 Channel = Literal["browser", "widget", "sip", "websocket", "console"]
@@ -147,9 +148,16 @@ class Listen:
 
     expect: Expect = "free"
     min_digits: int | None = None
+    dtmf_barge_in: bool = True
+    """False: a key does not stop what is being said; it is collected all the same."""
 
 
-Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen
+@dataclass(frozen=True, slots=True)
+class Uninterruptible:
+    """From here to its end this reply is heard in full: speech, keys and a client's cancel do not stop it."""
+
+
+Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen | Uninterruptible
 Reply = AsyncIterator[str | Action]
 
 

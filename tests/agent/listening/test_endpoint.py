@@ -7,8 +7,10 @@ from agent.listening.endpoint import EndOfTurn, Evidence, SilenceEndpoint
 
 def test_silence_waits_the_same_whatever_was_said() -> None:
     endpoint: EndOfTurn = SilenceEndpoint(500)
-    assert endpoint.wait_ms(Evidence()) == 500.0
-    assert endpoint.wait_ms(Evidence(text="my number is", expect="digits", min_digits=10, end_of_turn=0.01)) == 500.0
+    assert endpoint.judge(Evidence()).wait_ms == 500.0
+    assert (
+        endpoint.judge(Evidence(text="my number is", expect="digits", min_digits=10, end_of_turn=0.01)).wait_ms == 500.0
+    )
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan")])
