@@ -566,7 +566,7 @@ class Call:
         if speaking is None:
             return
         speaking.speaker.stop()
-        if cause != "dtmf":
+        if cause != "dtmf" and cause != "limit":
             self.parts.metrics.interruption(cause)
         self.emit(OutputCleared(speaking.response_id))
         self._finish_reply(speaking, "cancelled")
