@@ -36,6 +36,11 @@ class History:
         if heard:
             self._items.append(HistoryItem("agent", heard, unheard, interrupted))
 
+    @property
+    def interrupted(self) -> Interrupted | None:
+        """What `take_interrupted` would return."""
+        return self._interrupted
+
     def take_interrupted(self) -> Interrupted | None:
         """The last reply if it was cut short and no turn has been told so yet."""
         interrupted, self._interrupted = self._interrupted, None

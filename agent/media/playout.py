@@ -116,6 +116,11 @@ class Playout:
         """True between `pause()` and `resume()` or `clear()`."""
         return self._paused
 
+    @property
+    def silent(self) -> bool:
+        """True once a pause has faded out: the listener heard the speech break off."""
+        return self._paused and not self._fade_out
+
     def pause(self) -> None:
         """Fade out over the next frame and then read as silence; nothing is lost, the position stays."""
         if not self._paused:
@@ -125,7 +130,7 @@ class Playout:
     def resume(self) -> None:
         """Go on with the frame that `pause()` faded out."""
         if self._paused:
-            self._fade_in = not self._fade_out
+            self._fade_in = self._fade_in or not self._fade_out
             self._paused = self._fade_out = False
 
     def read(self) -> Pcm | None:
@@ -172,6 +177,36 @@ class Playout:
         self.position -= wanted
         self._fade_in = wanted > 0
         return wanted
+
+    def withdraw(self, samples: int) -> int:
+        """Take the last `samples` back that were written, as far as they are unread; returns how many that were."""
+        left = taken = min(max(0, samples), self._queued)
+        while left:
+            piece = self._pieces[-1]
+            if len(piece.pcm) > left:
+                # Its packets would say more than its samples.
+                piece.pcm, piece.speech = piece.pcm[:-left], None
+                break
+            left -= len(piece.pcm)
+            self._pieces.pop()
+        self._queued -= taken
+        return taken
+
+    def take_over(self, other: Playout) -> None:
+        """Queue all that `other` holds unread; it is empty afterwards.
+
+        Raises MediaError if the rates differ or the queue's bound would be passed; nothing is moved then.
+        """
+        if other.sample_rate_hz != self.sample_rate_hz:
+            raise MediaError(f"playout is at {self.sample_rate_hz} Hz, the other at {other.sample_rate_hz} Hz")
+        if other._queued > self.room_samples:
+            raise MediaError(f"playout queue is full: {other._queued} samples, room for {self.room_samples}")
+        if other._queued:
+            self._ended = other._ended
+        self._pieces += other._pieces
+        self._queued += other._queued
+        other._pieces.clear()
+        other._queued = 0
 
     def clear(self) -> int:
         """Drop all that is unread but a short fade-out; returns the position reached when that fade has been read.

@@ -17,7 +17,7 @@ from typing import Any
 from agent import models
 from agent.app import open_parts
 from agent.asr.rereading import RereadingRecognizer
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
 from agent.errors import MediaError, ProtocolError
 from agent.events import CallEvent
@@ -26,6 +26,7 @@ from agent.media.frames import Pcm
 from agent.media.tap import MediaTap
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import announced
 from agent.recording.clock import PacerClock
 from agent.recording.packets import Kind, PacketLog, Record

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
 from agent.errors import EngineError, ProtocolError
 from agent.events import (
@@ -49,6 +49,7 @@ from agent.nlu.hook import (
     Turn,
 )
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.speech.phrases import PhraseBook
 from agent.testing import ScriptedPort, ScriptedRecognizer, ScriptedSynthesizer, ScriptedVad, voice
 from agent.testing.fakes import ScriptedStream
@@ -313,7 +314,7 @@ async def test_a_slow_hook_is_covered_by_filler_then_hold_then_apology() -> None
     ) as s:
         real = asyncio.get_running_loop().time
         ahead = s.now - real()  # the loop's clock counts from the machine's start, which may be long ago
-        s.call._now = lambda: real() + ahead  # deadlines of the hook are on the real clock here
+        s.call._now._now = lambda: real() + ahead  # deadlines of the hook are on the real clock here
         await s.until(lambda: s.of(ReplyFinished))
         s.call.type_text("hours")
 
@@ -435,7 +436,7 @@ async def test_the_last_words_of_a_caller_who_hangs_up_reach_the_transcript() ->
         await s.speak(1.0)
         s.port.sink.on_closed("peer closed")  # type: ignore[union-attr]
         await asyncio.wait_for(s.call.wait_ended(), 5)
-        assert [e.text for e in s.of(UserTranscript) if e.final] == ["please cancel my"]
+        assert [e.text for e in s.of(UserTranscript) if e.final] == ["please cancel my order today"]
 
 
 async def test_ten_rapid_interruptions_leave_the_eleventh_turn_answered() -> None:
@@ -604,7 +605,7 @@ async def test_a_task_that_will_not_end_does_not_keep_the_port_open(monkeypatch:
 
         running = asyncio.create_task(call.run())
         await s.settle()
-        stuck = call._spawn(stubborn(), "stubborn")
+        stuck = call.spawn(stubborn(), "stubborn")
         await s.settle()
         call.hangup("caller hung up")
         await asyncio.wait_for(running, 5)
