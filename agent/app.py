@@ -180,4 +180,5 @@ async def open_parts(
         clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
         metrics=metrics,
         voices=lambda: synthesizer.info.voices,
+        load=lambda: pool.load,
     )

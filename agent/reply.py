@@ -147,8 +147,6 @@ class Reply:
         self.clock = ReplyClock()
         self.failed = False
         """Hook or voice failed before `commit`: of no use to anybody."""
-        self.voice_s = 0.0
-        """How long voices worked on it before `commit`, in seconds."""
         self._nlu = nlu
         self._synthesizer = synthesizer
         self._phrases = phrases
@@ -164,10 +162,17 @@ class Reply:
         self._held: list[Clause | Listen | Uninterruptible] = []
         """What the host is not told before `commit`, in order."""
         self._clauses = 0
+        self._voice_s = 0.0
+        self._voice_since: float | None = None
         self._covering = False
         """The last thing said is a filler or a holding phrase."""
         if not turn.speculative:
             self._committed.set()
+
+    @property
+    def voice_s(self) -> float:
+        """How long voices have worked on it before `commit`, in seconds."""
+        return self._voice_s + (0.0 if self._voice_since is None else self._now() - self._voice_since)
 
     async def run(self) -> ReplyResult:
         """Speak until the hook is done and all was heard. Cancel to give up; the hook is closed either way."""
@@ -365,15 +370,14 @@ class Reply:
         """Pieces with a deadline for each. Raises EngineError."""
         try:
             while True:
-                began = self._now()
+                self._voice_since = None if self._committed.is_set() else self._now()
                 try:
                     async with asyncio.timeout(SYNTHESIS_DEADLINE_S):
                         piece = await anext(speech, None)
                 except TimeoutError:
                     raise EngineError(f"no speech for {SYNTHESIS_DEADLINE_S:g} s") from None
                 finally:
-                    if not self._committed.is_set():
-                        self.voice_s += self._now() - began
+                    self._voice_s, self._voice_since = self.voice_s, None
                 if piece is None:
                     return
                 if self.clock.first_speech is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from agent.core.fairqueue import FairQueue, Priority, QueueFull
+from agent.core.load import LoadGauge
 from agent.errors import EngineError, EngineOverloaded
 
 __all__ = ["PoolStatistics", "Priority", "WorkerPool"]
@@ -29,9 +29,6 @@ CLOSE_DEADLINE_S = 5.0
 
 MAX_PER_OWNER = 64
 """Waiting jobs one owner may hold: a quarter of the default queue, far above what a call has open at once (2 or 3)."""
-
-LOAD_S = 1.0
-"""Time constant of `WorkerPool.load`: long enough to see past one job, short enough to follow a caller's turn."""
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +120,7 @@ class WorkerPool:
         self._refused = 0
         self._waited_s = 0.0
         self._busy_s = 0.0
-        self._load = 0.0
-        self._load_at = time.monotonic()
+        self._load = LoadGauge(self.threads, time.monotonic())
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -164,17 +160,9 @@ class WorkerPool:
 
     @property
     def load(self) -> float:
-        """Share of the threads in use, 0 to 1, averaged over about the last second; a second ago counts a third."""
+        """Share of the threads in use lately, 0 to 1; see LoadGauge."""
         with self._wake:
-            self._note_load()
-            return self._load
-
-    def _note_load(self) -> None:
-        """Bring `_load` up to now; call it before `_running` changes."""
-        now = time.monotonic()
-        kept = math.exp((self._load_at - now) / LOAD_S)
-        self._load = self._load * kept + self._running / self.threads * (1 - kept)
-        self._load_at = now
+            return self._load.read(time.monotonic())
 
     async def run(
         self,
@@ -282,8 +270,8 @@ class WorkerPool:
                 job = self._queue.pop(lowest=Priority.IDLE if room_for_low else Priority.NORMAL)
                 if job is not None:
                     job.started = True
-                    self._note_load()
                     self._running += 1
+                    self._load.change(self._running, time.monotonic())
                     self._running_low += job.priority > Priority.NORMAL
                     self._waited_s += time.monotonic() - job.queued_at
                     return job
@@ -293,8 +281,8 @@ class WorkerPool:
 
     def _finished(self, job: _Job, took_s: float, failed: bool) -> None:
         with self._wake:
-            self._note_load()
             self._running -= 1
+            self._load.change(self._running, time.monotonic())
             self._done += 1
             self._failed += failed
             self._busy_s += took_s

@@ -19,7 +19,7 @@ from agent.app import open_parts
 from agent.asr.rereading import RereadingRecognizer
 from agent.call import Call
 from agent.config import Settings
-from agent.errors import MediaError, ProtocolError
+from agent.errors import MediaError, NotInterruptible, ProtocolError
 from agent.events import CallEvent
 from agent.listening.silero import MODEL_FILE
 from agent.media.frames import Pcm
@@ -192,7 +192,7 @@ class _Stage:
                     raise MediaError(f"packet log: there is no command {other!r}")
         except KeyError as exc:
             raise MediaError(f"packet log: a command lacks {exc}") from exc
-        except ProtocolError:
+        except (NotInterruptible, ProtocolError):
             # It was refused in the call too, or is now: the caller is told, and the call goes on.
             log.debug("a recorded command was refused")
 

@@ -59,7 +59,7 @@ FRAME = 320
 
 
 class Hook:
-    """Answers with what the test gave it; remembers turns and that it was closed."""
+    """Answers with what the test gave it, or what that makes of the turn; remembers turns and that it was closed."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -69,6 +69,8 @@ class Hook:
     async def reply(self, turn: Turn) -> AsyncIterator[Any]:
         self.turns.append(turn)
         reply = self.replies.pop(0) if self.replies else []
+        if callable(reply):
+            reply = reply(turn)
         try:
             for item in reply:
                 if isinstance(item, float):
@@ -136,7 +138,11 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    *replies: Any, texts: tuple[str, ...] = (), clips: Any = None, **conversation: Any
+    *replies: Any,
+    texts: tuple[str, ...] = (),
+    clips: Any = None,
+    kind: type[Stage] = Stage,
+    **conversation: Any,
 ) -> AsyncIterator[Stage]:
     settings = Settings(conversation=conversation)
     synthesizer = ScriptedSynthesizer()
@@ -156,7 +162,7 @@ async def stage(
         metrics=Metrics(),
         voices=lambda: synthesizer.info.voices,
     )
-    one = Stage(parts, hook, recognizer)
+    one = kind(parts, hook, recognizer)
     task = asyncio.create_task(one.call.run())
     await one.settle()
     try:
