@@ -62,6 +62,10 @@ class HistoryItem:
     unheard: str = ""
     """The rest of an interrupted agent reply that never left the playout."""
     interrupted: bool = False
+    at_s: float = 0.0
+    """When it began, in seconds since the call began. Time that the caller was away does not count."""
+    end_s: float = 0.0
+    """When it ended."""
 
 
 @dataclass(frozen=True, slots=True)
