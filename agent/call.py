@@ -24,6 +24,7 @@ from agent.events import (
     MediaResumed,
     MediaStalled,
     Observer,
+    SpeechStarted,
     TransferRequested,
 )
 from agent.hearing import Hearing
@@ -378,8 +379,8 @@ class Call:
                 self._speaking.say(command)
             case turns.PauseReply():
                 self._speaking.pause()
-            case turns.ResumeReply():
-                self._speaking.resume()
+            case turns.ResumeReply(cause):
+                self._speaking.resume(cause)
             case turns.StopReply(_, cause):
                 self._speaking.stop(cause)
             case turns.EndCall(reason):
@@ -432,6 +433,8 @@ class Call:
 
     def emit(self, event: CallEvent) -> None:
         """Tell the observer."""
+        if isinstance(event, SpeechStarted):
+            self._speaking.speech_began(event.item_id, event.audio_ms / 1000)
         try:
             self._observer(event)
         except Exception:

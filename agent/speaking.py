@@ -82,6 +82,9 @@ class Speaking:
         self._hearing = hearing
         self._history = history
         self._now = now
+        self._opened_at = now()
+        self._spoken: tuple[str, float] = ("", 0.0)
+        """The caller's newest item, and when it began, in seconds since the call began."""
 
     @property
     def guarded(self) -> bool:
@@ -96,6 +99,14 @@ class Speaking:
 
     def _is_current(self, answer: Answer) -> bool:
         return self.running is answer
+
+    def speech_began(self, item_id: str, at_s: float) -> None:
+        """The caller's item begins, or goes on; `at_s` counts from the start of the call."""
+        if self._spoken[0] != item_id:
+            self._spoken = item_id, at_s
+
+    def _since_start(self, at: float) -> float:
+        return round(max(0.0, at - self._opened_at), 3)
 
     # -- what the turn machine says ------------------------------------------------------------------------------------
 
@@ -125,7 +136,9 @@ class Speaking:
         answer.timings_sent = self._line.suspended
         answer.guarded = ask.kind == "greeting" and not self._parts.settings.conversation.greeting_interruptible
         if ask.kind in ANSWERING:
-            self._history.user(ask.text)
+            end_s = self._since_start(self._now() if ask.last_speech_at is None else ask.last_speech_at)
+            began_s = self._spoken[1] if self._spoken[0] == item_id else end_s
+            self._history.user(ask.text, at_s=min(began_s, end_s), end_s=end_s)
         if spoken:
             self._hearing.item_id = ""
         self._hearing.shown = ""
@@ -159,14 +172,13 @@ class Speaking:
         ):
             self._parts.metrics.speculation("declined")
             return
-        items = self._history.items
         turn = Turn(
             session=self.session,
             kind="speech",
             text=guess.text,
             confidence=guess.confidence,
             language=self.host.language,
-            history=items[:-1] if again and items and items[-1].role == "user" else items,
+            history=self._history.before_turn if again else self._history.items,
             interrupted=self._history.interrupted,
             speculative=True,
         )
@@ -196,22 +208,24 @@ class Speaking:
         if self.running is not None:
             self.host.emit(OutputPaused(self.running.response_id))
 
-    def resume(self) -> None:
-        """Go on with the word that was cut."""
+    def resume(self, cause: turns.ResumeCause) -> None:
+        """Go on with the word that was cut: what was said over it did not matter."""
         if self.running is None:
             self._line.playout.resume()
         else:
             self.running.speaker.resume()
             self.host.emit(OutputResumed(self.running.response_id))
-        self._parts.metrics.interruption("backchannel")
+            if self.running.audible_at is not None and cause in ("noise", "backchannel", "echo"):
+                self._parts.metrics.interruption("backchannel")
 
     def stop(self, cause: turns.StopCause) -> None:
         """Give the running reply up; history keeps what was heard."""
         answer = self.running
         if answer is None:
             return
-        if cause != "dtmf":
-            self._parts.metrics.interruption(cause)
+        match cause:
+            case "barge_in" | "typed" | "client":
+                self._parts.metrics.interruption(cause)
         answer.speaker.stop()
         self.host.emit(OutputCleared(answer.response_id))
         self._finish(answer, "cancelled")
@@ -350,7 +364,14 @@ class Speaking:
         if cancelled:
             answer.speaker.stop()
         if heard or unheard or cancelled:
-            self._history.agent(heard, unheard, interrupted=cancelled and bool(heard or unheard))
+            now = self._now()
+            self._history.agent(
+                heard,
+                unheard,
+                interrupted=cancelled and bool(heard or unheard),
+                at_s=self._since_start(now if answer.audible_at is None else answer.audible_at),
+                end_s=self._since_start(now),
+            )
         if answer.audible_at is not None:
             self.host.emit(PlayoutStopped(answer.response_id))
         self.host.emit(ReplyFinished(answer.response_id, answer.item_id, status, heard, unheard))

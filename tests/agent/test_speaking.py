@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,14 +43,6 @@ def gaps(s: VirtualStage) -> int:
     """Frames of silence between the first and the last sound."""
     heard = [index for index, frame in enumerate(s.port.sent) if frame is not None]
     return heard[-1] - heard[0] + 1 - len(heard) if heard else 0
-
-
-def speak_up(s: VirtualStage, command: turns.Ask | turns.Say) -> None:
-    """The turn machine wants something said of its own accord."""
-    machine = s.call._machine
-    machine.revision += 1
-    machine.state = turns.State.THINKING
-    s.call._do(replace(command, revision=machine.revision))
 
 
 # -- a slow hook -------------------------------------------------------------------------------------------------------
@@ -297,39 +288,76 @@ async def test_cancelling_while_nobody_speaks_is_nothing() -> None:
         assert s.of(OutputCleared) == []
 
 
+@virtual
+async def test_a_reply_cut_before_its_first_frame_leaves_neither_a_sound_nor_a_word() -> None:
+    async with staged([], ["Something to say."]) as s:
+        await s.quiet(0.02)
+        s.call.type_text("hours")
+        await s.settle()
+        assert s.port.playout.queued_samples > 0
+        s.call.cancel_reply()
+        await s.quiet(0.5)
+        assert [frame for frame in s.port.sent if frame is not None] == []
+        assert [i.text for i in s.call.history.items] == ["hours"]
+
+
+@virtual
+async def test_history_says_when_it_was_said() -> None:
+    async with staged(["Hello."], ["We open at nine."], texts=("hours",)) as s:
+        await s.until(lambda: s.of(ReplyFinished))
+        await s.quiet(1.0)
+        spoke = s.now - 100.0
+        await s.speak(1.5)
+        await s.until(lambda: len(s.of(ReplyFinished)) == 2)
+        hello, hours, answer = s.call.history.items
+        assert 0 <= hello.at_s < hello.end_s <= spoke
+        assert (hours.at_s, hours.end_s) == (pytest.approx(spoke, abs=0.1), pytest.approx(spoke + 1.5, abs=0.1))
+        assert hours.end_s < answer.at_s
+        seconds = sum(len(word) + 1 for word in "We open at nine.".split()) * 0.06
+        assert answer.end_s - answer.at_s == pytest.approx(seconds, abs=0.05)
+        assert answer.end_s == pytest.approx(s.now - 100.0, abs=0.05)
+
+
 # -- the agent's own words ---------------------------------------------------------------------------------------------
 
 
 @virtual
-async def test_a_phrase_is_said_and_the_call_goes_on() -> None:
-    async with staged([]) as s:
-        await s.quiet(0.1)
-        speak_up(s, turns.Say(0, "still_there"))
-        await s.until(lambda: len(s.of(ReplyFinished)) == 2)
-        assert s.of(ReplyFinished)[1].heard == "Are you still there?"
-        assert s.call.end_reason is None
-        assert s.floor == "nobody"
+async def test_a_silent_caller_is_asked_and_at_last_bidden_goodbye() -> None:
+    async with staged([], still_there_after_s=3.0, still_there_times=2) as s:
+        await s.until(lambda: s.call.end_reason)
+        phrases = s.parts.settings.phrases
+        said = [event.heard for event in s.of(ReplyFinished)[1:]]
+        assert said == [phrases.still_there, phrases.still_there, phrases.goodbye]
+        assert s.call.end_reason == "silence"
         assert len(s.hook.turns) == 1
         assert s.of(TurnTimings) == []
 
 
 @virtual
-async def test_the_last_phrase_is_heard_in_full_and_ends_the_call() -> None:
-    async with staged([]) as s:
-        await s.quiet(0.1)
-        speak_up(s, turns.Say(0, "goodbye", "no answer"))
-        await s.until(lambda: s.call.end_reason)
-        assert s.call.end_reason == "no answer"
-        assert s.of(ReplyFinished)[1].heard == "I'll hang up now. Goodbye."
+async def test_the_last_words_refuse_the_client() -> None:
+    async with staged([], still_there_after_s=3.0, still_there_times=1) as s:
+        goodbye = s.parts.settings.phrases.goodbye
+        await s.until(lambda: any(event.text == goodbye for event in s.of(AgentText)))
+        with pytest.raises(NotInterruptible):
+            s.call.cancel_reply()
+        await s.until(lambda: s.call.end_reason == "silence")
+        assert s.of(ReplyFinished)[-1].heard == goodbye
 
 
 @virtual
-async def test_a_phrase_that_could_not_be_made_still_ends_the_call() -> None:
-    async with staged([]) as s:
-        await s.quiet(0.1)
+async def test_a_goodbye_that_could_not_be_made_still_ends_the_call() -> None:
+    async with staged([], still_there_after_s=3.0, still_there_times=1) as s:
         s.parts.phrases._ready.clear()
-        speak_up(s, turns.Say(0, "goodbye", "no answer"))
-        await s.until(lambda: s.call.end_reason == "no answer")
+        await s.until(lambda: s.call.end_reason == "silence")
+
+
+@virtual
+async def test_the_end_of_a_long_call_is_announced() -> None:
+    async with staged([], max_call_s=60.0, end_warning_s=50.0, still_there_after_s=0) as s:
+        await s.until(lambda: s.call.end_reason, 100)
+        phrases = s.parts.settings.phrases
+        assert [event.heard for event in s.of(ReplyFinished)[1:]] == [phrases.time_warning, phrases.goodbye]
+        assert s.call.end_reason == "maximum call time"
 
 
 @virtual
@@ -341,9 +369,7 @@ async def test_all_phrases_are_made_at_the_start() -> None:
 
 @virtual
 async def test_the_hook_may_break_the_silence() -> None:
-    async with staged([], [1.5, "Anything else?"]) as s:
-        await s.quiet(0.1)
-        speak_up(s, turns.Ask(0, "silence"))
+    async with staged([], [1.5, "Anything else?"], still_there_after_s=3.0, on_silence="hook") as s:
         await s.until(lambda: len(s.of(ReplyFinished)) == 2)
         assert (s.hook.turns[1].kind, s.hook.turns[1].text) == ("silence", "")
         assert s.of(ReplyFinished)[1].heard == "Anything else?", "and nobody was asked for a moment"

@@ -40,7 +40,10 @@ ANSWER = "We open at nine in the morning. We close at six in the evening."
 
 
 def staged(*replies: Any, texts: tuple[str, ...] = (HOURS,), **conversation: Any) -> Any:
-    return stage([], *replies, texts=texts, kind=VirtualStage, **conversation)
+    # From probability 1.0 on: the turn machine itself guesses nothing, so that the test can.
+    return stage(
+        [], *replies, texts=texts, kind=VirtualStage, **{"speculate": True, "speculate_from": 1.0} | conversation
+    )
 
 
 async def ask(s: VirtualStage) -> None:
@@ -327,6 +330,37 @@ async def test_a_guess_that_nobody_decides_on_is_closed() -> None:
         assert s.hook.closed == 2
         assert s.call._speaking._ahead is not None
         assert s.call._speaking._ahead.answer.reply.failed
+
+
+@virtual
+async def test_the_turn_machine_guesses_and_a_slow_hook_and_voice_cost_the_caller_nothing() -> None:
+    async with staged([0.1, ANSWER], speculate_from=0.3) as s:
+        s.parts.synthesizer.first_s = 0.1
+        await s.speak(1.5)
+        await s.until(lambda: len(s.of(ReplyFinished)) == 2)
+        assert [turn.speculative for turn in s.hook.turns[1:]] == [True]
+        (timings,) = s.of(TurnTimings)
+        assert timings.response_ms == pytest.approx(timings.endpoint_ms, abs=21)
+        assert s.of(ReplyFinished)[1].heard == ANSWER
+        assert s.speculations("used") == 1
+
+
+@virtual
+async def test_whoever_goes_on_after_a_guess_is_answered_as_a_whole() -> None:
+    def reply(turn: Turn) -> list[str]:
+        return ["Both then."] if turn.text.endswith("milk") else ["Never."]
+
+    async with staged(*[reply] * 4, texts=("tea please and also some milk",), speculate_from=0.3) as s:
+        await s.speak(1.0)
+        await s.quiet(0.3)
+        assert s.hook.turns[1].speculative
+        await s.speak(1.0)
+        await s.until(lambda: s.of(ReplyFinished)[-1].heard)
+        assert s.of(ReplyFinished)[-1].heard == "Both then."
+        assert len(s.of(ReplyStarted)) == 2, "the greeting's and this one's"
+        assert (s.speculations("used"), s.speculations("wasted")) == (1, 2)
+        assert "Never." not in [event.text for event in s.of(AgentText)]
+        assert [i.text for i in s.call.history.items] == ["tea please and also some milk", "Both then."]
 
 
 def test_plain_data_is_copied_and_nothing_else() -> None:

@@ -185,3 +185,19 @@ def test_one_queue_takes_over_what_waits_in_another() -> None:
     assert other.queued_samples == 4_000
     with pytest.raises(MediaError, match="8000 Hz"):
         playout.take_over(Playout(8_000))
+
+
+def test_what_never_sounded_is_neither_faded_nor_kept() -> None:
+    playout = Playout(24_000)
+    playout.pause()
+    playout.write(np.full(4_800, 10_000, np.int16))
+    assert [playout.read() for _ in range(3)] == [None, None, None]
+    assert not playout.silent
+    playout.resume()
+    first = playout.read()
+    assert first is not None
+    assert (first == 10_000).all()
+    other = Playout(24_000)
+    other.write(np.full(4_800, 10_000, np.int16))
+    assert other.clear() == 0
+    assert other.read() is None
