@@ -41,6 +41,21 @@ class History:
         if heard:
             self._items.append(HistoryItem("agent", heard, unheard, interrupted, at_s, end_s))
 
+    @property
+    def before_turn(self) -> tuple[HistoryItem, ...]:
+        """What `items` will be after `retract_user`."""
+        items = list(self._items)
+        if items and items[-1].role == "user":
+            items.pop()
+        elif len(items) > 1 and items[-1].interrupted and items[-2].role == "user":
+            del items[-2]
+        return tuple(items)
+
+    @property
+    def interrupted(self) -> Interrupted | None:
+        """What `take_interrupted` would return."""
+        return self._interrupted
+
     def take_interrupted(self) -> Interrupted | None:
         """The last reply if it was cut short and no turn has been told so yet."""
         interrupted, self._interrupted = self._interrupted, None
@@ -51,8 +66,4 @@ class History:
 
         What was heard of a reply that the caller cut short by going on stays: it was heard.
         """
-        items = self._items
-        if items and items[-1].role == "user":
-            items.pop()
-        elif len(items) > 1 and items[-1].interrupted and items[-2].role == "user":
-            del items[-2]
+        self._items = deque(self.before_turn, maxlen=MAX_ITEMS)

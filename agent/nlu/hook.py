@@ -169,7 +169,8 @@ Reply = AsyncIterator[str | Action]
 class Nlu(Protocol):
     """Dialogue logic. `reply` is called once a turn and must return an async iterator (an async generator is best).
 
-    A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`.
+    A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`; and
+    `speculate = False`, if it cannot be asked about a turn that may yet go on and then be asked again.
     """
 
     def reply(self, turn: Turn) -> Reply: ...
