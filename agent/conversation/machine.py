@@ -52,7 +52,7 @@ from agent.conversation.protocol import (
 from agent.conversation.running import Running
 from agent.conversation.said import Said
 from agent.conversation.speculation import Speculation
-from agent.conversation.transitions import ALLOWED, FLOOR, REPLYING, RESTING, Why
+from agent.conversation.transitions import ALLOWED, FLOOR, REPLYING, Why
 from agent.conversation.words import count_words
 from agent.events import Floor
 from agent.listening.endpoint import EndOfTurn, Verdict
@@ -93,7 +93,9 @@ class TurnMachine:
         self.expect = Listen()
         self.caller = CallerTurn()
         self.said = Said()
-        self._interruption = Interruption(conversation, self.caller, self.said, language)
+        self._interruption = Interruption(
+            conversation, self.caller, self.said, stop_ms=listening.stop_ms, language=language
+        )
         self._numbered = 0
         """The newest revision that was given to a reply or a speculation."""
         self._reply: Running | None = None
@@ -424,9 +426,8 @@ class TurnMachine:
 
     def _enter_keys(self, now: float) -> list[Command]:
         """Take an entry that is over, unless words of the same turn are still to come."""
-        if self.state not in RESTING or not self._keypad.over(now, self._wanted_digits):
-            return []
-        if self.state is State.DECIDING or (self.state is State.HEARING and self.caller.partial.text):
+        free = self.state is State.LISTENING or (self.state is State.HEARING and not self.caller.partial.text)
+        if not free or not self._keypad.over(now, self._wanted_digits):
             return []
         before, keys = self._continued, self._keypad.join("")
         if before is None:
