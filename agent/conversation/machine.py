@@ -237,8 +237,9 @@ class TurnMachine:
         match final:
             case None:
                 # A reading of which nothing will change is as good as a final to begin a reply to.
-                partial = caller.partial.text
-                return self._foresee(partial, 1.0, self._judge(now)) if partial == caller.partial.stable else []
+                partial = caller.partial
+                sure = partial.text and partial.text == partial.stable
+                return self._foresee(partial.text, 1.0, self._judge(now)) if sure else []
             case FinalFailed():
                 return [*self._fresh_ear(), *self._say("apology", now, Why.DEAF)]
             case FinalHeard(text=text):
