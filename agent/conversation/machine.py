@@ -232,8 +232,8 @@ class TurnMachine:
             return []
         final = caller.final
         if final is None and now - caller.last_speech >= FINAL_DEADLINE_S + self.listening.stop_ms / 1000:
-            partial = caller.partial.text
-            final = FinalHeard(caller.final_id, partial) if partial else FinalFailed(caller.final_id)
+            reading = caller.partial.text
+            final = FinalHeard(caller.final_id, reading) if reading else FinalFailed(caller.final_id)
         match final:
             case None:
                 # A reading of which nothing will change is as good as a final to begin a reply to.
