@@ -22,11 +22,15 @@ class Interruption:
         settings: barge-in and echo.
         caller: the turn being heard.
         said: what the agent said.
+        stop_ms: silence after which speech is known to have ended.
         language: BCP 47 tag of the caller; may be changed.
     """
 
-    def __init__(self, settings: ConversationSettings, caller: CallerTurn, said: Said, language: str) -> None:
+    def __init__(
+        self, settings: ConversationSettings, caller: CallerTurn, said: Said, *, stop_ms: int, language: str
+    ) -> None:
         self.language = language
+        self._stop_s = stop_ms / 1000
         self._settings = settings
         self._caller = caller
         self._said = said
@@ -54,7 +58,10 @@ class Interruption:
         if self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since):
             # This line brings our words back. To pause at each of them would be to stutter: wait for other words.
             heard = self.hears(self._caller.partial.text)
-            return heard not in (Overheard.NOTHING, Overheard.ECHO) or now - since >= heard.interrupts_after()
+            return (
+                heard not in (Overheard.NOTHING, Overheard.ECHO)
+                or self._spoken_s(since, now) >= heard.interrupts_after()
+            )
         return True
 
     def takes_floor(self, since: float, now: float) -> bool:
@@ -65,7 +72,11 @@ class Interruption:
         heard = self.hears(partial.text)
         # Words that may still change count for no more than sound without words.
         after_s = SURE_INTERRUPTION_S if heard is Overheard.WORDS else heard.interrupts_after()
-        return now - since >= after_s
+        return self._spoken_s(since, now) >= after_s
+
+    def _spoken_s(self, since: float, now: float) -> float:
+        """How long speech that began at `since` has gone on for sure: it may have ended since, unnoticed so far."""
+        return now - since - self._stop_s
 
     def waited_in_vain(self, reply: Running, now: float) -> bool:
         """The sound over a paused reply is over, and its reading does not come."""

@@ -52,7 +52,7 @@ from agent.conversation.protocol import (
 from agent.conversation.running import Running
 from agent.conversation.said import Said
 from agent.conversation.speculation import Speculation
-from agent.conversation.transitions import ALLOWED, FLOOR, REPLYING, RESTING, Why
+from agent.conversation.transitions import ALLOWED, FLOOR, REPLYING, Why
 from agent.conversation.words import count_words
 from agent.events import Floor
 from agent.listening.endpoint import EndOfTurn, Verdict
@@ -93,7 +93,9 @@ class TurnMachine:
         self.expect = Listen()
         self.caller = CallerTurn()
         self.said = Said()
-        self._interruption = Interruption(conversation, self.caller, self.said, language)
+        self._interruption = Interruption(
+            conversation, self.caller, self.said, stop_ms=listening.stop_ms, language=language
+        )
         self._numbered = 0
         """The newest revision that was given to a reply or a speculation."""
         self._reply: Running | None = None
@@ -230,13 +232,14 @@ class TurnMachine:
             return []
         final = caller.final
         if final is None and now - caller.last_speech >= FINAL_DEADLINE_S + self.listening.stop_ms / 1000:
-            partial = caller.partial.text
-            final = FinalHeard(caller.final_id, partial) if partial else FinalFailed(caller.final_id)
+            reading = caller.partial.text
+            final = FinalHeard(caller.final_id, reading) if reading else FinalFailed(caller.final_id)
         match final:
             case None:
                 # A reading of which nothing will change is as good as a final to begin a reply to.
-                partial = caller.partial.text
-                return self._foresee(partial, 1.0, self._judge(now)) if partial == caller.partial.stable else []
+                partial = caller.partial
+                sure = partial.text and partial.text == partial.stable
+                return self._foresee(partial.text, 1.0, self._judge(now)) if sure else []
             case FinalFailed():
                 return [*self._fresh_ear(), *self._say("apology", now, Why.DEAF)]
             case FinalHeard(text=text):
@@ -424,9 +427,8 @@ class TurnMachine:
 
     def _enter_keys(self, now: float) -> list[Command]:
         """Take an entry that is over, unless words of the same turn are still to come."""
-        if self.state not in RESTING or not self._keypad.over(now, self._wanted_digits):
-            return []
-        if self.state is State.DECIDING or (self.state is State.HEARING and self.caller.partial.text):
+        free = self.state is State.LISTENING or (self.state is State.HEARING and not self.caller.partial.text)
+        if not free or not self._keypad.over(now, self._wanted_digits):
             return []
         before, keys = self._continued, self._keypad.join("")
         if before is None:

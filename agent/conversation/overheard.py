@@ -27,7 +27,7 @@ class Overheard(Enum):
     NOTHING = "no words"
     ECHO = "the agent's own words"
     BACKCHANNEL = "a listener's response"
-    FEW = "fewer words than take the floor"
+    FEW = "fewer words than take the floor, or one of the agent's own"
     WORDS = "words that take the floor"
 
     def interrupts_after(self) -> float:
@@ -56,11 +56,13 @@ def overheard(
     count = count_words(text)
     if not count:
         return Overheard.NOTHING
-    if said is not None and said.could_echo(since) and said.reads_like(text, last_speech):
+    ours = said is not None and said.could_echo(since) and said.reads_like(text, last_speech)
+    if ours and said is not None and (count > 1 or said.echoes(since)):
         return Overheard.ECHO
     if is_backchannel(text, language):
         return Overheard.BACKCHANNEL
-    return Overheard.WORDS if count >= min_words else Overheard.FEW
+    # One word of ours, on a line that never had echo, may as well be the answer to "say yes or no".
+    return Overheard.WORDS if count >= min_words and not ours else Overheard.FEW
 
 
 def may_answer(asked: str, expect: Expect, language: str) -> bool:

@@ -43,6 +43,12 @@ REPLYING = (State.THINKING, State.SPEAKING, State.PAUSED)
 RESTING = (State.LISTENING, State.HEARING, State.DECIDING)
 """No reply runs: the state follows from what the caller is doing."""
 
+HEARD = (State.HEARING, State.DECIDING)
+"""No reply runs, and the caller has the floor. A reply is only paused while the caller makes a sound."""
+
+SOUNDING = (State.THINKING, State.SPEAKING)
+"""A reply runs and is not paused."""
+
 LIVE = tuple(state for state in State if state is not State.ENDED)
 
 
@@ -93,22 +99,25 @@ MOVES: tuple[Move, ...] = (
     Move(Why.VOICE, (State.LISTENING, State.DECIDING), (State.HEARING,)),
     Move(Why.PAUSE, (State.HEARING,), (State.DECIDING,)),
     Move(Why.CUT, (State.HEARING,), (State.DECIDING,)),
-    Move(Why.NOISE, (State.HEARING, State.DECIDING), (State.LISTENING,)),
-    Move(Why.NOISE_AGAIN, (State.HEARING, State.DECIDING), (State.THINKING,)),
+    Move(Why.NOISE, HEARD, (State.LISTENING,)),
+    Move(Why.NOISE_AGAIN, HEARD, (State.THINKING,)),
     Move(Why.TURN_OVER, (State.DECIDING,), (State.THINKING,)),
     Move(Why.DEAF, (State.DECIDING,), (State.THINKING,)),
-    Move(Why.ENTRY, RESTING, (State.THINKING,)),
-    Move(Why.KEY, REPLYING, RESTING),
+    Move(Why.ENTRY, (State.LISTENING, State.HEARING), (State.THINKING,)),
+    Move(Why.KEY, SOUNDING, RESTING),
+    Move(Why.KEY, (State.PAUSED,), HEARD),
     Move(Why.TYPED, LIVE, (State.THINKING,)),
     Move(Why.RESPOND, LIVE, (State.THINKING,)),
     Move(Why.AUDIBLE, (State.THINKING,), (State.SPEAKING,)),
-    Move(Why.SPOKEN_OVER, (State.THINKING, State.SPEAKING), (State.PAUSED,)),
-    Move(Why.RESUMED, (State.PAUSED,), (State.THINKING, State.SPEAKING)),
-    Move(Why.GUARDED, (State.PAUSED,), (State.THINKING, State.SPEAKING)),
-    Move(Why.INTERRUPTED, REPLYING, (State.HEARING, State.DECIDING)),
-    Move(Why.CANCELLED, REPLYING, RESTING),
+    Move(Why.SPOKEN_OVER, SOUNDING, (State.PAUSED,)),
+    Move(Why.RESUMED, (State.PAUSED,), SOUNDING),
+    Move(Why.GUARDED, (State.PAUSED,), SOUNDING),
+    Move(Why.INTERRUPTED, REPLYING, HEARD),
+    Move(Why.CANCELLED, SOUNDING, RESTING),
+    Move(Why.CANCELLED, (State.PAUSED,), HEARD),
     Move(Why.CLOSES, REPLYING, (State.CLOSING,)),
-    Move(Why.REPLY_ENDED, REPLYING, RESTING),
+    Move(Why.REPLY_ENDED, SOUNDING, RESTING),
+    Move(Why.REPLY_ENDED, (State.PAUSED,), HEARD),
     Move(Why.HUNG_UP, (*REPLYING, State.CLOSING), (State.ENDED,)),
     Move(Why.STILL_THERE, (State.LISTENING,), (State.THINKING,)),
     Move(Why.GOODBYE, (State.LISTENING,), (State.CLOSING,)),

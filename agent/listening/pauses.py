@@ -1,31 +1,31 @@
-"""How long this caller's pauses inside turns are. Pure."""
+"""How long one caller's pauses inside turns are. Pure."""
 
 from __future__ import annotations
 
 __all__ = ["PauseTracker"]
 
-WEIGHT = 0.3
-"""Share of the newest pause in the moving average."""
+SHORTEST_MS, LONGEST_MS = 150.0, 2000.0
+"""Shorter ones are closures inside words; a longer one says that the caller was interrupted, not how they speak."""
 
-MIN_MS, MAX_MS = 100.0, 3000.0
-"""Shorter gaps lie inside words, longer ones are no hesitation."""
+NEWEST_WEIGHT = 0.3
+"""Of the newest pause in the average: about the last five count."""
 
 
 class PauseTracker:
-    """Exponential moving average of the pauses after which a turn went on, in milliseconds."""
+    """A moving average. Feed it each pause after which the same turn went on, whether or not it was waited out."""
 
     def __init__(self) -> None:
         self._typical_ms: float | None = None
 
     @property
     def typical_ms(self) -> float | None:
-        """None before the first pause."""
+        """The average so far, in milliseconds, 150 to 2000; None before the first pause."""
         return self._typical_ms
 
     def turn_went_on(self, pause_ms: float) -> None:
-        """The caller paused this long and went on with the same turn."""
-        pause_ms = min(max(pause_ms, MIN_MS), MAX_MS)
-        if self._typical_ms is None:
-            self._typical_ms = pause_ms
-        else:
-            self._typical_ms += WEIGHT * (pause_ms - self._typical_ms)
+        """A pause of this length lay inside a turn. Shorter than 150 ms, or not a number, is no pause."""
+        if not pause_ms >= SHORTEST_MS:
+            return
+        held = min(pause_ms, LONGEST_MS)
+        before = held if self._typical_ms is None else self._typical_ms
+        self._typical_ms = before + NEWEST_WEIGHT * (held - before)

@@ -111,7 +111,7 @@ def test_a_cough_over_the_agent_resumes_it() -> None:
 def test_long_speech_over_the_agent_cancels_even_without_words() -> None:
     story = Story().answering()
     story.do(m.VoiceBegan(ago_ms=64))
-    story.wait(0.8)
+    story.wait(0.9)
     assert story.commands == [m.PauseReply(), m.StopReply(2, "barge_in")]
 
 

@@ -17,8 +17,10 @@ def test_the_page_in_the_docs_is_current() -> None:
     )
 
 
-def test_every_reason_has_one_row_and_every_state_a_floor() -> None:
-    assert sorted(move.why.name for move in MOVES) == sorted(why.name for why in Why)
+def test_every_reason_has_its_rows_and_every_state_a_floor() -> None:
+    assert {move.why for move in MOVES} == set(Why)
+    rows = [(source, move.why, target) for move in MOVES for source in move.sources for target in move.targets]
+    assert len(rows) == len(set(rows))
     assert set(FLOOR) == set(State)
 
 
