@@ -6,18 +6,18 @@ Rules run in order, each over the whole text; what one has written in words no l
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 from num2words import num2words
 
 from agent.speech.addresses import AddressWords, read_addresses
+from agent.speech.tables import table
+from agent.speech.traced import TracedText
 
 __all__ = ["DATA", "read_english", "spell_english"]
 
-DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "en.toml").read_text(encoding="utf-8"))
+DATA = table("en")
 
 MAX_INTEGER_DIGITS = 15
 """Longer numbers are codes; num2words ends at 10^306 anyhow."""
@@ -34,7 +34,7 @@ _MONTH_OF = {name.lower(): name for name in DATA["months"]} | {
 }
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-N = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+N = r"(?:\d{1,3}(?:,\d{3}){1,6}|\d+)(?:\.\d+)?"
 _M = rf"(?:{_alt(DATA['months'])}|{_alt(s.rstrip('.') for s in DATA['month_abbreviations'])})\b\.?"
 _CODE_WORD = rf"(?:{_alt({*DATA['code_words'], *(w.capitalize() for w in DATA['code_words'])})})"
 _SCALE = rf"(?:\s?(hundred|{_alt(DATA['scales'])})\b)?"
@@ -85,6 +85,10 @@ _STREET = re.compile(r"(?:\b[A-Z][a-z]+|(?:st|nd|rd|th|\d))\s+$")
 _INITIALS = re.compile(r"(?<![\w.])((?:[A-Za-z]\.){2,6})(?!\w)")
 _DOTTED = re.compile(r"(?<![\w.])(\d+(?:\.\d+){2,})(?!\w)")
 _SIGNED = re.compile(rf"(?<![\w.)])([-−+±])\s?(?={N})")
+_DEGREES_SIGN, _UNIT_SIGN = (
+    re.compile(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})") for pattern in (_DEGREES, _UNIT)
+)
+"""The sign in front of them, while they are still figures."""
 _LETTER_FIGURE = re.compile(r"(?<=[A-Za-z])-?(?=\d)|(?<=\d)-?(?=[A-Za-z])")
 _NUMBER = re.compile(rf"(?<!\d){N}|\d+")
 _LEADING_POINT = re.compile(r"(?<![\w.])\.(\d+)")
@@ -95,55 +99,59 @@ _SPAN_OF_TIME = re.compile(
 )
 _INITIALS_AND = re.compile(r"\b([A-Z]{1,3})&([A-Z]{1,3})\b")
 _AND_OR = re.compile(r"\band/or\b", re.I)
+_SYMBOL = re.compile(_alt(DATA["symbols"]))
+_ACRONYM = re.compile(r"(?<![\w'&.-])([A-Z]{2,5})(s?)(?![\w&])")
 _CARDINAL_AND = re.compile(r"\band\s")
 
 
-def read_english(text: str) -> str:
-    """The text with every figure and sign in words. Markup must be gone already; white space is left as it falls."""
-    text = text.translate(_PLAIN_MARKS)
-    text = "".join(f" {unicodedata.normalize('NFKC', c)}" if unicodedata.category(c) == "No" else c for c in text)
-    text = read_addresses(text, _ADDRESS, DATA["top_domains"], spell_english)
-    text = _ISO_DATE.sub(lambda m: _date(m, int(m[2]), int(m[3]), m[1]), text)
-    text = _US_DATE.sub(_us_date, text)
-    text = _TIME.sub(_time, text)
-    text = _HOUR.sub(lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}", text)
-    text = _SPAN_OF_TIME.sub(" to ", text)
-    text = _INITIALS_AND.sub(lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}", text)
-    text = _PHONE.sub(_phone, text)
-    text = _CODE.sub(_code, text)
-    text = _HASH_CODE.sub(lambda m: f"number {_code_value(m[1])}", text)
-    text = _LONE_CODE.sub(lambda m: spell_english(m[1]), text)
-    text = _MONEY.sub(_money, text)
-    text = _MONEY_AFTER.sub(lambda m: _minus(m[1]) + _amount(m[3], m[2], None), text)
-    text = _CENTS.sub(lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}", text)
-    text = _MONTH_DAY.sub(lambda m: _date(m, _month(m[1]), int(m[2]), m[3]), text)
-    text = _DAY_MONTH.sub(_day_month, text)
-    text = _MONTH_YEAR.sub(lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}", text)
-    text = _PERCENT_RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])} percent", text)
-    text = _PERCENT.sub(lambda m: f"{_say(m[1])} percent", text)
-    text = _DEGREES.sub(_degrees, _signs(text, _DEGREES))
-    text = _UNIT.sub(_unit, _signs(text, _UNIT))
-    text = _AROUND_THE_CLOCK.sub("twenty-four seven", text)
-    text = _FRACTION.sub(_fraction, text)
-    text = _ORDINAL.sub(lambda m: _words(int(m[1].replace(",", "")), "ordinal"), text)
-    text = _DECADE.sub(lambda m: (_words(int(m[1])) + " " if m[1] else "") + _tens(m[2]), text)
-    text = _RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])}", text)
-    text = _YEAR.sub(lambda m: f"{m[1]} {_year(m[2])}", text)
-    text = _NUMBER_SIGN.sub(lambda m: "Numbers " if m[1] == "Nos" else "Number " if m[1] == "No" else "number ", text)
-    text = _TITLE.sub(_title, text)
-    text = _ABBREVIATION.sub(_abbreviation, text)
-    text = _INITIALS.sub(_initials, text)
-    text = _DOTTED.sub(lambda m: " point ".join(_say(part) for part in m[1].split(".")), text)
-    text = _TIMES.sub(" times ", text)
-    text = _COMPARED.sub(lambda m: _COMPARISONS[m[1]], text)
-    text = _SIGNED.sub(lambda m: _SIGNS[m[1]] + " ", text)
-    text = _LEADING_POINT.sub(lambda m: f"zero point {spell_english(m[1])}", text)
-    text = _LETTER_FIGURE.sub(" ", text)
-    text = _NUMBER.sub(lambda m: _say(m.group()), text)
-    text = _AND_OR.sub("and or", text)
-    for sign, word in DATA["symbols"].items():
-        text = text.replace(sign, word)
-    return text.translate(_DROPPED)
+def read_english(draft: TracedText) -> None:
+    """Put every figure and sign in words. Markup must be gone already; white space is left as it falls."""
+    draft.translate(_PLAIN_MARKS)
+    draft.map(lambda char: f" {unicodedata.normalize('NFKC', char)}" if unicodedata.category(char) == "No" else char)
+    read_addresses(draft, _ADDRESS, DATA["top_domains"], spell_english)
+    draft.sub(_ISO_DATE, lambda m: _date(m, int(m[2]), int(m[3]), m[1]))
+    draft.sub(_US_DATE, _us_date)
+    draft.sub(_TIME, _time)
+    draft.sub(_HOUR, lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}")
+    draft.sub(_SPAN_OF_TIME, " to ")
+    draft.sub(_INITIALS_AND, lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}")
+    draft.sub(_PHONE, _phone)
+    draft.sub(_CODE, _code)
+    draft.sub(_HASH_CODE, lambda m: f"number {_code_value(m[1])}")
+    draft.sub(_LONE_CODE, lambda m: spell_english(m[1]))
+    draft.sub(_MONEY, _money)
+    draft.sub(_MONEY_AFTER, lambda m: _minus(m[1]) + _amount(m[3], m[2], None))
+    draft.sub(_CENTS, lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}")
+    draft.sub(_MONTH_DAY, lambda m: _date(m, _month(m[1]), int(m[2]), m[3]))
+    draft.sub(_DAY_MONTH, _day_month)
+    draft.sub(_MONTH_YEAR, lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}")
+    draft.sub(_PERCENT_RANGE, lambda m: f"{_say(m[1])} to {_say(m[2])} percent")
+    draft.sub(_PERCENT, lambda m: f"{_say(m[1])} percent")
+    draft.sub(_DEGREES_SIGN, _sign)
+    draft.sub(_DEGREES, _degrees)
+    draft.sub(_UNIT_SIGN, _sign)
+    draft.sub(_UNIT, _unit)
+    draft.sub(_AROUND_THE_CLOCK, "twenty-four seven")
+    draft.sub(_FRACTION, _fraction)
+    draft.sub(_ORDINAL, lambda m: _words(int(m[1].replace(",", "")), "ordinal"))
+    draft.sub(_DECADE, lambda m: (_words(int(m[1])) + " " if m[1] else "") + _tens(m[2]))
+    draft.sub(_RANGE, lambda m: f"{_say(m[1])} to {_say(m[2])}")
+    draft.sub(_YEAR, lambda m: f"{m[1]} {_year(m[2])}")
+    draft.sub(_NUMBER_SIGN, lambda m: "Numbers " if m[1] == "Nos" else "Number " if m[1] == "No" else "number ")
+    draft.sub(_TITLE, _title)
+    draft.sub(_ABBREVIATION, _abbreviation)
+    draft.sub(_INITIALS, _initials)
+    draft.sub(_ACRONYM, _acronym)
+    draft.sub(_DOTTED, lambda m: " point ".join(_say(part) for part in m[1].split(".")))
+    draft.sub(_TIMES, " times ")
+    draft.sub(_COMPARED, lambda m: _COMPARISONS[m[1]])
+    draft.sub(_SIGNED, _sign)
+    draft.sub(_LEADING_POINT, lambda m: f"zero point {spell_english(m[1])}")
+    draft.sub(_LETTER_FIGURE, " ")
+    draft.sub(_NUMBER, lambda m: _say(m.group()))
+    draft.sub(_AND_OR, "and or")
+    draft.sub(_SYMBOL, lambda m: str(DATA["symbols"][m.group()]))
+    draft.translate(_DROPPED)
 
 
 _PLAIN_MARKS = str.maketrans(
@@ -332,9 +340,8 @@ def _amount(currency: str, number: str, scale: str | None) -> str:
     return cents if whole.strip("0") == "" else f"{large} and {cents}"
 
 
-def _signs(text: str, pattern: re.Pattern[str]) -> str:
-    """Read a sign in front of what `pattern` finds, while it is still figures."""
-    return re.sub(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})", lambda m: _SIGNS[m[1]] + " ", text)
+def _sign(m: re.Match[str]) -> str:
+    return _SIGNS[m[1]] + " "
 
 
 def _degrees(m: re.Match[str]) -> str:
@@ -372,3 +379,11 @@ def _abbreviation(m: re.Match[str]) -> str:
 def _initials(m: re.Match[str]) -> str:
     letters = m[1].replace(".", "").upper()
     return " ".join(letters) + _stop(m)
+
+
+def _acronym(m: re.Match[str]) -> str:
+    """Letters one by one, if they make no word: `PDF`, `ATMs`, but not `NASA`. Shouted text stays."""
+    letters, plural = m[1], m[2]
+    if letters in DATA["said_as_words"] or (letters not in DATA["spelled"] and set(letters) & set("AEIOUY")):
+        return m.group()
+    return " ".join(letters) + ("'s" if plural else "")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from pathlib import Path
 from typing import Any
 
 from agent.speech.addresses import AddressWords, read_addresses
+from agent.speech.tables import table
+from agent.speech.traced import TracedText
 
 __all__ = ["read_mandarin", "spell_mandarin"]
 
-DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "zh.toml").read_text(encoding="utf-8"))
+DATA = table("zh")
 
 MAX_INTEGER_DIGITS = 16
 _DIGITS = "零一二三四五六七八九"
@@ -19,14 +19,13 @@ _CALLED = "零幺二三四五六七八九"
 """In telephone numbers and codes one is yāo, since yī is easily heard as qī."""
 
 _ADDRESS = AddressWords("艾特", "点", "杠", "下划线", "加", "链接")
-_TOP_DOMAINS = ("com", "cn", "net", "org", "io", "ai", "app", "shop", "gov", "edu")
 
 
 def _alt(words: Any) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
 
 
-N = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+N = r"(?:\d{1,3}(?:,\d{3}){1,6}|\d+)(?:\.\d+)?"
 _MEASURE = _alt(DATA["measure_words"])
 _DATE = re.compile(r"(?<!\d)(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)")
 _YEAR = re.compile(r"(?<!\d)(\d{4}|\d{2})(?=年(?!前|后|内|以|来|多|间))")
@@ -53,7 +52,9 @@ _SIGNED = re.compile(r"(?<![\w.])([-−+])(?=\d)")
 _NUMBER = re.compile(rf"{N}")
 _SPACED_LETTERS = re.compile(r"(?<=[A-Za-z])(?=\d)")
 
-_FULL_WIDTH = {ord("\uff01") + i: 0x21 + i for i in range(94) if chr(0x21 + i) not in "!,:;?()"}
+_SYMBOL = re.compile(_alt(DATA["symbols"]))
+
+_FULL_WIDTH = {ord("\uff01") + i: chr(0x21 + i) for i in range(94) if chr(0x21 + i) not in "!,:;?()"}
 """Full-width letters, figures and signs to plain ones, but not the marks that shape the melody."""
 
 _DROPPED = str.maketrans(
@@ -62,32 +63,31 @@ _DROPPED = str.maketrans(
 )
 
 
-def read_mandarin(text: str) -> str:
-    """The text with every figure and sign in characters; Latin words stay. Markup must be gone already."""
-    text = text.translate(_FULL_WIDTH)
-    text = read_addresses(text, _ADDRESS, _TOP_DOMAINS, spell_mandarin)
-    text = _DATE.sub(lambda m: f"{_spell(m[1])}年{_cardinal(m[2])}月{_cardinal(m[3])}日", text)
-    text = _PHONE.sub(lambda m: "，".join(spell_mandarin(g) for g in re.findall(r"\d+", m.group())), text)
-    text = _CODE.sub(lambda m: m.group() if m[3].isdigit() and len(m[3]) > 16 else m[1] + m[2] + _code(m[3]), text)
-    text = _LONE_CODE.sub(lambda m: _code(m[1]), text)
-    text = _YEAR.sub(lambda m: _spell(m[1]), text)
-    text = _MONTH_DAY.sub(lambda m: f"{_cardinal(m[1])}月" + (f"{_cardinal(m[2])}{m[3]}" if m[2] else ""), text)
-    text = _TIME.sub(_time, text)
-    text = _MONEY.sub(_money, text)
-    text = _PERCENT_RANGE.sub(lambda m: f"百分之{_say(m[1])}到百分之{_say(m[2])}", text)
-    text = _PERCENT.sub(_percent, text)
-    text = _TEMPERATURE.sub(_temperature, text)
-    text = _UNIT.sub(lambda m: _say(m[1]) + DATA["units"][m[2]], text)
-    text = _FRACTION.sub(lambda m: f"{_cardinal(m[2])}分之{_cardinal(m[1])}", text)
-    text = _RANGE.sub(lambda m: f"{_say(m[1])}到{_say(m[2])}", text)
-    text = _DOTTED.sub(lambda m: "点".join(_cardinal(p) for p in m.group().split(".")), text)
-    text = _TWO.sub("两", text)
-    text = _SIGNED.sub(lambda m: "正" if m[1] == "+" else "负", text)
-    text = _SPACED_LETTERS.sub(" ", text)
-    text = _NUMBER.sub(lambda m: _say(m.group()), text)
-    for sign, word in DATA["symbols"].items():
-        text = text.replace(sign, word)
-    return text.translate(_DROPPED)
+def read_mandarin(draft: TracedText) -> None:
+    """Put every figure and sign in characters; Latin words stay. Markup must be gone already."""
+    draft.translate(_FULL_WIDTH)
+    read_addresses(draft, _ADDRESS, DATA["top_domains"], spell_mandarin)
+    draft.sub(_DATE, lambda m: f"{_spell(m[1])}年{_cardinal(m[2])}月{_cardinal(m[3])}日")
+    draft.sub(_PHONE, lambda m: "，".join(spell_mandarin(g) for g in re.findall(r"\d+", m.group())))
+    draft.sub(_CODE, lambda m: m.group() if m[3].isdigit() and len(m[3]) > 16 else m[1] + m[2] + _code(m[3]))
+    draft.sub(_LONE_CODE, lambda m: _code(m[1]))
+    draft.sub(_YEAR, lambda m: _spell(m[1]))
+    draft.sub(_MONTH_DAY, lambda m: f"{_cardinal(m[1])}月" + (f"{_cardinal(m[2])}{m[3]}" if m[2] else ""))
+    draft.sub(_TIME, _time)
+    draft.sub(_MONEY, _money)
+    draft.sub(_PERCENT_RANGE, lambda m: f"百分之{_say(m[1])}到百分之{_say(m[2])}")
+    draft.sub(_PERCENT, _percent)
+    draft.sub(_TEMPERATURE, _temperature)
+    draft.sub(_UNIT, lambda m: _say(m[1]) + DATA["units"][m[2]])
+    draft.sub(_FRACTION, lambda m: f"{_cardinal(m[2])}分之{_cardinal(m[1])}")
+    draft.sub(_RANGE, lambda m: f"{_say(m[1])}到{_say(m[2])}")
+    draft.sub(_DOTTED, lambda m: "点".join(_cardinal(p) for p in m.group().split(".")))
+    draft.sub(_TWO, "两")
+    draft.sub(_SIGNED, lambda m: "正" if m[1] == "+" else "负")
+    draft.sub(_SPACED_LETTERS, " ")
+    draft.sub(_NUMBER, lambda m: _say(m.group()))
+    draft.sub(_SYMBOL, lambda m: str(DATA["symbols"][m.group()]))
+    draft.translate(_DROPPED)
 
 
 def _spell(digits: str) -> str:

@@ -142,7 +142,7 @@ def test_mandarin_is_read_as_people_say_it(text: str, spoken: str) -> None:
 
 
 def test_other_languages_keep_their_figures_and_marks() -> None:
-    assert normalize("**Comment** ça va ? Il est 10 h.", "fr") == "Comment ça va? Il est 10 h."
+    assert normalize("**Comment** ça va ? Il est 10 h.", "fr") == "Comment ça va? Il est dix heures."
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
