@@ -26,7 +26,7 @@ MAX_LOOK_CHARS = 24
 
 _LINK = re.compile(r"\[[^\[\]\n]{0,160}\](?:\([^()\n]{0,400}\))?")
 _LINK_BEGUN = re.compile(r"\[[^\[\]\n]{0,160}(?:\](?:\([^()\n]{0,400})?)?\Z")
-_INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}\Z|[A-ZÀ-Þ]\.\Z")
+_INITIALS = re.compile(r"(?:[A-Za-z]\.){2,}\Z|(?<!\w)[A-ZÀ-Þ]\.\Z")
 _HALF_DAY = re.compile(r"(?:^|\d)[ap]\.m\.\Z", re.I)
 _LIST_NUMBER = re.compile(r"\d{1,3}\.\Z")
 _OPENERS = "\"'“‘([{<*_`~¿¡«"

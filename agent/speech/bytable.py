@@ -26,9 +26,7 @@ _PLAIN = str.maketrans(
     | {chr(0xFF10 + i): str(i) for i in range(10)}
     | {"％": "%", "＋": "+", "（": "(", "）": ")", "：": ":"}
 )
-_PHONE = (
-    r"(?<![\w.,/$€-])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,5}\)?){2,6}|\(?0\d{1,4}\)?(?:[ .-]\d{2,8}){1,5}|\d{1,4}(?:-\d{2,4}){2,4})(?![\w-])"
-)
+_PHONE = r"(?<![\w.,/$€-])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,5}\)?){2,6}|\(?0\d{1,4}\)?(?:[ .-]\d{2,8}){1,5}|\d{1,4}(?:-\d{2,4}){2,4})(?![\w-])"
 _LONE_CODE = re.compile(r"(?<![\w.-])([A-Z]{1,5}-?\d{3,}[A-Z0-9]*(?:-[A-Z0-9]+){0,4})(?![A-Za-z0-9])")
 _ISO_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])")
 _DATE = re.compile(r"(?<![\w/.])(\d{1,2})([/.])(\d{1,2})\2(\d{4}|\d{2})(?![\w/])")
@@ -59,6 +57,7 @@ class TableReader:
         self._pause = "、" if data.get("unspaced") else ", "
         self._months: list[str] = data.get("months", [])
         self._address = AddressWords(**data["address"])
+        self._symbols: dict[str, str] = {"°": self._gap.join(("", data["units"]["°C"][1], ""))} | data["symbols"]
         self._compile()
 
     def _compile(self) -> None:
@@ -103,7 +102,7 @@ class TableReader:
         self._title = re.compile(rf"(?<![\w.])({_alt(data.get('titles', ()))})(?=\s+[A-ZÀ-Þ])")
         self._abbreviation = re.compile(rf"(?<![\w.])({_alt(data.get('abbreviations', ()))})(?!\w)")
         self._ending = re.compile(rf"(?<=[a-zß-ÿ])({_alt(data.get('endings', ()))})(?!\w)")
-        self._symbol = re.compile(_alt(data["symbols"]))
+        self._symbol = re.compile(_alt(self._symbols))
 
     def read(self, draft: TracedText) -> None:
         """Put every figure and sign in words. Markup must be gone already."""
@@ -122,8 +121,8 @@ class TableReader:
         if self._months:
             draft.sub(self._month_day, self._read_month_day)
             draft.sub(self._month_year, lambda m: m[1] + self._year(m[2]))
-        draft.sub(self._percent, lambda m: self._gap.join((self._say(m[1]), data["percent"])))
         draft.sub(self._signed, lambda m: (data["minus"] if m[1] == "-" else data["plus"]) + self._gap)
+        draft.sub(self._percent, lambda m: self._gap.join((self._say(m[1]), data["percent"])))
         draft.sub(self._unit, lambda m: self._amount(m[1], data["units"][m[2]]))
         draft.sub(self._ordinal, self._read_ordinal)
         if data.get("ordinal_point"):
@@ -134,7 +133,7 @@ class TableReader:
         draft.sub(_DOTTED, lambda m: f" {data['point']} ".join(self._say(part) for part in m.group().split(".")))
         draft.sub(_LETTER_FIGURE, " ")
         draft.sub(self._number, lambda m: self._say(m.group()))
-        draft.sub(self._symbol, lambda m: str(data["symbols"][m.group()]))
+        draft.sub(self._symbol, lambda m: self._symbols[m.group()])
         draft.sub(_PARENTHESIS, self._pause)
 
     def spell(self, code: str) -> str:

@@ -42,6 +42,7 @@ _CUR = _alt(DATA["currencies"])
 
 _ISO_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?:T[\d:.]+Z?)?(?![\w-])")
 _US_DATE = re.compile(r"(?<![\w/.])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])")
+_SHORT_DATE = re.compile(rf"\b({_alt(DATA['before_dates'])})\s(\d{{1,2}})/(\d{{1,2}})(?![\w/])")
 _MONTH_DAY = re.compile(rf"\b({_M})\s+(\d{{1,2}})(?:st|nd|rd|th)?(?![\w:%.]*\d|\w)(?:,?\s+(\d{{4}})\b)?")
 _DAY_MONTH = re.compile(rf"\b(the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_M})(?:,?\s+(\d{{4}})\b)?")
 _MONTH_YEAR = re.compile(rf"\b({_M}),?\s+(\d{{4}})\b")
@@ -72,11 +73,22 @@ _DEGREES = re.compile(rf"({N})\s?°\s?([CFK])?(?![a-z])")
 _UNIT = re.compile(rf"(?<![\w.])({N})\s?({_alt(DATA['units'])})(?![\w/])")
 _AROUND_THE_CLOCK = re.compile(r"(?<![\w/])24/7(?![\w/])")
 _FRACTION = re.compile(r"(?<![\w./])(?:(\d{1,4})\s)?(\d{1,3})[/⁄](\d{1,4})(?![\w/])")
+_POWER = re.compile(r"(?<=[A-Za-z0-9)])([²³])")
+_AREA = re.compile(rf"(?<![\w.])({N})\s?({_alt(DATA['units'])})([²³])")
+_TO_THE_POWER = re.compile(r"(?<=\d)\^(?=\d)")
+_FEET = re.compile(r"(?<![\w.])(\d{1,2})['′]\s?(\d{1,2})[\"″]")
+_PER = re.compile(rf"(?<=[\w.])\s?/\s?({_alt(DATA['per'])})\b")
+_BARE_CENTS = re.compile(rf"(?<=[{re.escape(''.join(c for c in DATA['currencies'] if len(c) == 1))}])\.(?=\d)")
+_SHORT_NUMBER = re.compile(rf"\b([Cc]all|[Dd]ial|[Tt]ext)\s({_alt(DATA['short_numbers'])})(?![\w,.-]*\d)")
+_VANITY = re.compile(r"(?<![\w-])(1-)?([89]\d\d)-(?=[A-Z]{4,}(?![a-z]))")
+_LONG_DIGITS = re.compile(r"(?<![\w.,])(?!\d+0{6})\d{10,18}(?![\w,]|\.\d)")
+"""Ten figures and more without a mark are a telephone number or a code, but for round ones."""
+_INNER_POINT = re.compile(r"(?<=[A-Za-z])\.(?=[a-z])")
 _ORDINAL = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,15})(st|nd|rd|th)\b", re.I)
 _DECADE = re.compile(r"(?<![\w.])(?:(\d{2})|['’])(\d0)s\b")
 _RANGE = re.compile(rf"(?<![\w.-])({N})\s?[-–]\s?({N})(?![\w-])")
 _YEAR = re.compile(
-    r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter)\s+(1[1-9]\d\d|20\d\d)\b(?![,.]\d)"
+    r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter|Q[1-4])\s+(1[0-9]\d\d|20\d\d)\b(?![,.]\d)"
 )
 _NUMBER_SIGN = re.compile(r"\b(No|no|Nos)\.\s?(?=\d)")
 _TITLE = re.compile(rf"(?<![\w.])({_alt(DATA['titles'])})(?=\s+[A-Z])")
@@ -85,9 +97,9 @@ _STREET = re.compile(r"(?:\b[A-Z][a-z]+|(?:st|nd|rd|th|\d))\s+$")
 _INITIALS = re.compile(r"(?<![\w.])((?:[A-Za-z]\.){2,6})(?!\w)")
 _DOTTED = re.compile(r"(?<![\w.])(\d+(?:\.\d+){2,})(?!\w)")
 _SIGNED = re.compile(rf"(?<![\w.)])([-−+±])\s?(?={N})")
-_DEGREES_SIGN, _UNIT_SIGN = (
-    re.compile(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})") for pattern in (_DEGREES, _UNIT)
-)
+_SIGN_OF = {
+    pattern: re.compile(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})") for pattern in (_PERCENT, _DEGREES, _UNIT)
+}
 """The sign in front of them, while they are still figures."""
 _LETTER_FIGURE = re.compile(r"(?<=[A-Za-z])-?(?=\d)|(?<=\d)-?(?=[A-Za-z])")
 _NUMBER = re.compile(rf"(?<!\d){N}|\d+")
@@ -107,18 +119,28 @@ _CARDINAL_AND = re.compile(r"\band\s")
 def read_english(draft: TracedText) -> None:
     """Put every figure and sign in words. Markup must be gone already; white space is left as it falls."""
     draft.translate(_PLAIN_MARKS)
+    draft.sub(_AREA, lambda m: f"{_say(m[1])} {_POWERS[m[3]][0]} {DATA['units'][m[2]][m[1] != '1']}")
+    draft.sub(_POWER, lambda m: _POWERS[m[1]][1])
     draft.map(lambda char: f" {unicodedata.normalize('NFKC', char)}" if unicodedata.category(char) == "No" else char)
     read_addresses(draft, _ADDRESS, DATA["top_domains"], spell_english)
     draft.sub(_ISO_DATE, lambda m: _date(m, int(m[2]), int(m[3]), m[1]))
     draft.sub(_US_DATE, _us_date)
+    draft.sub(_SHORT_DATE, _short_date)
     draft.sub(_TIME, _time)
     draft.sub(_HOUR, lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}")
     draft.sub(_SPAN_OF_TIME, " to ")
     draft.sub(_INITIALS_AND, lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}")
     draft.sub(_PHONE, _phone)
+    draft.sub(_VANITY, lambda m: ("one, " if m[1] else "") + spell_english(m[2]) + ", ")
+    draft.sub(_SHORT_NUMBER, lambda m: f"{m[1]} {spell_english(m[2])}")
     draft.sub(_CODE, _code)
     draft.sub(_HASH_CODE, lambda m: f"number {_code_value(m[1])}")
     draft.sub(_LONE_CODE, lambda m: spell_english(m[1]))
+    draft.sub(_LONG_DIGITS, _long_digits)
+    draft.sub(_BARE_CENTS, "0.")
+    draft.sub(_PER, lambda m: f" per {DATA['per'][m[1]]}")
+    draft.sub(_FEET, lambda m: f"{_say(m[1])} foot {_say(m[2])}")
+    draft.sub(_TO_THE_POWER, " to the power of ")
     draft.sub(_MONEY, _money)
     draft.sub(_MONEY_AFTER, lambda m: _minus(m[1]) + _amount(m[3], m[2], None))
     draft.sub(_CENTS, lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}")
@@ -126,10 +148,11 @@ def read_english(draft: TracedText) -> None:
     draft.sub(_DAY_MONTH, _day_month)
     draft.sub(_MONTH_YEAR, lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}")
     draft.sub(_PERCENT_RANGE, lambda m: f"{_say(m[1])} to {_say(m[2])} percent")
+    draft.sub(_SIGN_OF[_PERCENT], _sign)
     draft.sub(_PERCENT, lambda m: f"{_say(m[1])} percent")
-    draft.sub(_DEGREES_SIGN, _sign)
+    draft.sub(_SIGN_OF[_DEGREES], _sign)
     draft.sub(_DEGREES, _degrees)
-    draft.sub(_UNIT_SIGN, _sign)
+    draft.sub(_SIGN_OF[_UNIT], _sign)
     draft.sub(_UNIT, _unit)
     draft.sub(_AROUND_THE_CLOCK, "twenty-four seven")
     draft.sub(_FRACTION, _fraction)
@@ -149,6 +172,7 @@ def read_english(draft: TracedText) -> None:
     draft.sub(_LEADING_POINT, lambda m: f"zero point {spell_english(m[1])}")
     draft.sub(_LETTER_FIGURE, " ")
     draft.sub(_NUMBER, lambda m: _say(m.group()))
+    draft.sub(_INNER_POINT, " dot ")
     draft.sub(_AND_OR, "and or")
     draft.sub(_SYMBOL, lambda m: str(DATA["symbols"][m.group()]))
     draft.translate(_DROPPED)
@@ -201,6 +225,7 @@ _DROPPED = str.maketrans(
     }
 )
 _COMPARISONS = {"<": " is less than ", ">": " is greater than ", "<=": " is at most ", ">=": " is at least "}
+_POWERS = {"²": ("square", " squared"), "³": ("cubic", " cubed")}
 _SIGNS = {"-": "minus", "−": "minus", "+": "plus", "±": "plus or minus"}
 
 
@@ -257,6 +282,13 @@ def _us_date(m: re.Match[str]) -> str:
     return _date(m, first, second, year) if first <= 12 else _date(m, second, first, year)
 
 
+def _short_date(m: re.Match[str]) -> str:
+    month, day = int(m[2]), int(m[3])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return m.group()
+    return f"{m[1]} {_date(m, month, day, None)}"
+
+
 def _day_month(m: re.Match[str]) -> str:
     if not 1 <= int(m[2]) <= 31:
         return m.group()
@@ -295,6 +327,14 @@ def _phone(m: re.Match[str]) -> str:
         return ("plus " if m.group().startswith("+") else "") + spell_english(groups[0])
     said = ", ".join(" ".join(_DIGITS[int(d)] for d in group) for group in groups)
     return f"plus {said}" if m.group().startswith("+") else said
+
+
+def _long_digits(m: re.Match[str]) -> str:
+    digits = m.group()
+    if len(digits) == 10 or (len(digits) == 11 and digits[0] == "1"):
+        groups = [digits[:-10], digits[-10:-7], digits[-7:-4], digits[-4:]]
+        return ", ".join(spell_english(group) for group in groups if group)
+    return spell_english(digits)
 
 
 def _code_value(code: str) -> str:

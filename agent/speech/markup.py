@@ -23,12 +23,16 @@ STAGE_TAG = re.compile(r"\[/?[A-Za-z][\w \-=:.'/]{0,40}\]|\[[\u4e00-\u9fff]{1,6}
 
 _BROKEN_CONTROL = re.compile(r"[<＜][|｜][\w▁]{0,64}(?:[|｜][>＞]?)?")
 _COMMENT = re.compile(r"<!--.{0,500}?-->", re.DOTALL)
-_FENCED = re.compile(r"^[^\S\n]{0,3}(?:```[^\n]*\n.*?(?:^[^\S\n]{0,3}```|\Z)|~~~[^\n]*\n.*?(?:^[^\S\n]{0,3}~~~|\Z))", re.M | re.S)
+_FENCED = re.compile(
+    r"^[^\S\n]{0,3}(?:```[^\n]*\n.*?(?:^[^\S\n]{0,3}```|\Z)|~~~[^\n]*\n.*?(?:^[^\S\n]{0,3}~~~|\Z))", re.M | re.S
+)
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,600}(?:\s+\"[^\"\n]{0,200}\")?\)")
 _FOOTNOTE = re.compile(r"\[\^?\d{1,3}\]")
 _HTML = re.compile(rf"</?(?:{'|'.join(map(re.escape, _DATA['elements']))})(?:\s[^<>\n]{{0,200}})?/?>", re.I)
 _RULE_LINE = re.compile(r"^[^\S\n]?(?:[-*_=][^\S\n]?){3,}$", re.M)
-_TABLE_RULE = re.compile(r"^(?=[^-\n]{0,4}-)[^\S\n]?\|?[^\S\n]?:?-{2,}:?[^\S\n]?(?:\|[^\S\n]?:?-{2,}:?[^\S\n]?)*\|?[^\S\n]?$", re.M)
+_TABLE_RULE = re.compile(
+    r"^(?=[^-\n]{0,4}-)[^\S\n]?\|?[^\S\n]?:?-{2,}:?[^\S\n]?(?:\|[^\S\n]?:?-{2,}:?[^\S\n]?)*\|?[^\S\n]?$", re.M
+)
 _LINE_HEAD = re.compile(r"^[^\S\n]?(?:>[^\S\n]?)*(?:(?:#{1,6}[^\S\n]|[-*+•◦▪][^\S\n](?:\[[ xX]\][^\S\n])?))?", re.M)
 _HEADING_TAIL = re.compile(r"(?<=\w)[^\S\n]#+[^\S\n]?$", re.M)
 _NUMBERED = re.compile(r"^([^\S\n]?\d{1,3})[.)][^\S\n](?=\S)", re.M)
@@ -37,6 +41,7 @@ _STAR = re.compile(r"(?<![\w*])\*(?=[^\s*\d])|(?<=[^\s*])\*(?![\w*])|(?<=\w)\*(?
 _UNDERLINE = re.compile(r"(?<!\w)_(?=\w)|(?<=\w)_(?!\w)")
 _ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+\-.!|>~])")
 _HEART = re.compile(r"(?:(?<=[A-Za-z])[^\S\n]|^)<3(?![\d.])", re.M)
+_EMOTICON = re.compile(r"(?<!\S)[:;=][-o']?[()DPp|](?![\w(])")
 _EDGE_BARS = re.compile(r"^[^\S\n]?\|(?:[^\S\n]?\|)*|(?:\|[^\S\n]?)+$", re.M)
 _BARS = re.compile(r"[^\S\n]?\|(?:[^\S\n]?\|)*[^\S\n]?")
 _REPEATED = re.compile(r"([^\w\s])\1{7,}")
@@ -91,6 +96,7 @@ def strip_markup(draft: TracedText, heart: str = "heart", tags: Collection[str] 
     draft.sub(_NUMBERED, r"\1, ")
     draft.sub(_ESCAPE, r"\1")
     draft.sub(_HEART, f" {heart}")
+    draft.sub(_EMOTICON, "")
     for pattern in (_STRONG, _STAR, _UNDERLINE, _EDGE_BARS):
         draft.sub(pattern, "")
     draft.sub(_BARS, ", ")
@@ -109,5 +115,9 @@ def _printable(char: str) -> str:
     if category in ("Cc", "Zs", "Zl", "Zp") or (category == "So" and char not in _KEPT_SYMBOLS):
         return " "
     # Variation selectors and skin tones only shape the emoji before them.
-    gone = category in ("Cf", "Cs", "Co", "Cn", "Me") or "\ufe00" <= char <= "\ufe0f" or "\U0001f3fb" <= char <= "\U0001f3ff"
+    gone = (
+        category in ("Cf", "Cs", "Co", "Cn", "Me")
+        or "\ufe00" <= char <= "\ufe0f"
+        or "\U0001f3fb" <= char <= "\U0001f3ff"
+    )
     return "" if gone else char

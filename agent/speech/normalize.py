@@ -32,6 +32,7 @@ _COMBINING = re.compile(rf"([\u0300-\u036f]{{{MAX_COMBINING}}})[\u0300-\u036f]+"
 _ENDLESS_DIGITS = re.compile(r"\d{19,}")
 """Longer than any number with a name; read one by one."""
 
+_LAST_PARENTHESIS = re.compile(r"[)）](?=[\s\"'”’.!?。！？]*\Z)")
 _LINE_END = re.compile(r"([^\s.!?…。！？,，;；:：、—-])[^\S\n]*\n\s*(?=\S)")
 _WINDOW = re.compile(rf"[\s\S]{{1,{WINDOW_CHARS}}}(?:(?=\s)|\Z)|[\s\S]{{1,{WINDOW_CHARS}}}")
 _DASH = re.compile(r"\s+[-–—]+\s+|—+|--+")
@@ -45,7 +46,7 @@ _COMMA_BEFORE_MARK = re.compile(r"[,，]\s*(?=[.;:!?。！？；：、…])")
 _COMMA_BEHIND_MARK = re.compile(r"(?<=[.;:!?。！？；：、…])\s*[,，]")
 _LEADING = re.compile(r"^[\s,.;:!?，。！？；：、…—-]+")
 _HAN_GAP = re.compile(r"(?<=[\u3040-\u30ff\u4e00-\u9fff，。！？；：、])\s+(?=[\u3040-\u30ff\u4e00-\u9fff])")
-_NEVER_READ = str.maketrans(dict.fromkeys("<>[]{}|｜#*_^~\\", " ") | {"`": "", "“": "", "”": "", '"': ""})
+_NEVER_READ = str.maketrans(dict.fromkeys("<>[]{}|｜#*_^~\\№", " ") | {"`": "", "“": "", "”": "", '"': ""})
 """No engine gets these, whatever the language: to some they are commands."""
 
 
@@ -80,6 +81,7 @@ def _read(text: str, language: str, tags: Collection[str]) -> TracedText:
     draft = TracedText(text)
     kept = strip_markup(draft, table(tag).get("heart", ""), tags)
     draft.sub(_COMBINING, r"\1")
+    draft.sub(_LAST_PARENTHESIS, "")
     draft.sub(_LINE_END, r"\1, ")
     ends = [m.end() for m in _WINDOW.finditer(draft.text)]
     if len(ends) < 2:
