@@ -26,7 +26,10 @@ _PLAIN = str.maketrans(
     | {chr(0xFF10 + i): str(i) for i in range(10)}
     | {"％": "%", "＋": "+", "（": "(", "）": ")", "：": ":"}
 )
-_PHONE = r"(?<![\w.,/$€-])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,5}\)?){2,6}|\(?0\d{1,4}\)?(?:[ .-]\d{2,8}){1,5}|\d{1,4}(?:-\d{2,4}){2,4})(?![\w-])"
+_PHONE = (
+    r"(?<![\w.,/$€-])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,5}\)?){2,6}"
+    r"|\(?0\d{1,4}\)?(?:[ .-]\d{2,8}){1,5}|\d{1,4}(?:-\d{2,4}){2,4})(?![\w-])"
+)
 _LONE_CODE = re.compile(r"(?<![\w.-])([A-Z]{1,5}-?\d{3,}[A-Z0-9]*(?:-[A-Z0-9]+){0,4})(?![A-Za-z0-9])")
 _ISO_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?![\w-])")
 _DATE = re.compile(r"(?<![\w/.])(\d{1,2})([/.])(\d{1,2})\2(\d{4}|\d{2})(?![\w/])")
@@ -211,7 +214,8 @@ class TableReader:
         data = self._data
         if data.get("ordinal_days"):
             oblique = before in data["oblique_after"]
-            return self._words(day, "ordinal") + data["oblique_ending" if oblique else "day_ending"]
+            ending: str = data["oblique_ending" if oblique else "day_ending"]
+            return self._words(day, "ordinal") + ending
         return str(data["first_day"]) if day == 1 else self._words(day)
 
     def _date(self, m: re.Match[str], day: str, month: str, year: str) -> str:

@@ -22,6 +22,7 @@ SLAB_CHARS = 4096
 """Longer pieces are taken in slabs, so that the buffer stays small."""
 
 _WORD_EDGE = re.compile(r"[\s\u2013\u2014…\u3000-\u303f\uff00-\uff0f\uff1a-\uff20]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Clause:
         return self.start + (cut if words_heard > 0 else 0)
 
     def source_after_chars(self, chars_heard: int) -> int:
-        """As `source_after`, for the first `chars_heard` characters of `spoken`: for engines whose words are not ours."""
+        """As `source_after`, for the first `chars_heard` characters of `spoken`: an engine may split words its way."""
         spoken = self.spoken
         heard = sum(len(spoken[: word.spoken_end].rstrip()) <= chars_heard for word in self.words)
         return self.source_after(heard)
@@ -62,6 +63,13 @@ class Clause:
 def _one_word(left: str, right: str) -> bool:
     apart = _WORD_EDGE.match(left) or _WORD_EDGE.match(right) or IDEOGRAPH.match(left) or IDEOGRAPH.match(right)
     return not apart
+
+
+def _whole(text: str) -> str:
+    """The text with its surrogate pairs joined (Unicode 3.8, D75)."""
+    if not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class ClauseChunker:
@@ -81,6 +89,7 @@ class ClauseChunker:
         self._tags = frozenset(tags)
         self._bounds = boundaries(primary_language(language))
         self._buffer = ""
+        self._half = ""
         self._cut_already: list[Clause] = []
         self._start = 0
         self._first = True
@@ -100,18 +109,24 @@ class ClauseChunker:
     @language.setter
     def language(self, tag: str) -> None:
         if tag != self._language:
-            self._cut_already += self._cut(final=True)
+            self._cut_already += self._finish()
             self._language = tag
             self._bounds = boundaries(primary_language(tag))
 
     @property
     def pending(self) -> str:
         """What was pushed and is in no clause yet."""
-        return "".join(clause.text for clause in self._cut_already) + self._buffer
+        return "".join(clause.text for clause in self._cut_already) + self._buffer + self._half
 
     def push(self, piece: str) -> list[Clause]:
-        """Add text; returns the clauses that are now certain."""
+        """Add text; returns the clauses that are now certain.
+
+        Halves of a surrogate pair in two pieces become one character; a half without the other, U+FFFD.
+        """
         clauses = self._take_cut()
+        piece = self._half + piece
+        self._half = piece[-1:] if "\ud800" <= piece[-1:] <= "\udbff" else ""
+        piece = _whole(piece[: len(piece) - len(self._half)])
         for at in range(0, len(piece), SLAB_CHARS):
             self._buffer += piece[at : at + SLAB_CHARS]
             clauses += self._cut(final=False)
@@ -119,7 +134,12 @@ class ClauseChunker:
 
     def flush(self) -> list[Clause]:
         """The text is over, or pauses: all that is pending becomes clauses. More may be pushed after it."""
-        return self._take_cut() + self._cut(final=True)
+        return self._take_cut() + self._finish()
+
+    def _finish(self) -> list[Clause]:
+        self._buffer += _whole(self._half)
+        self._half = ""
+        return self._cut(final=True)
 
     def _take_cut(self) -> list[Clause]:
         clauses, self._cut_already = self._cut_already, []

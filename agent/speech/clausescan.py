@@ -33,7 +33,7 @@ class ClauseScan:
     """Looks for the end of one clause in a buffer that only grows.
 
     Each step looks at text left of it and a bounded way right of it. It gives up where that is not there yet and goes
-    on from the same step when more has come, so the end does not depend on the pieces, and no character is walked twice.
+    on from the same step when more has come, so the end does not depend on the pieces, and nothing is walked twice.
     """
 
     def __init__(self, bounds: Boundaries, *, first: bool, line_start: bool) -> None:

@@ -1,4 +1,4 @@
-"""A text that is rewritten rule by rule and knows, for each of its characters, where in the source it came from. Pure."""
+"""A text that is rewritten rule by rule and knows where in the source each of its characters came from. Pure."""
 
 from __future__ import annotations
 
