@@ -23,13 +23,15 @@ from agent.events import (
     UserTranscript,
 )
 from agent.media.frames import FRAME_MS, HEARING_HZ, HEARING_SAMPLES, Pcm
+from agent.nlu.hook import Turn
 from agent.testing.fakes import ScriptedPort, voice
 from agent.testing.lexicon import Lexicon
+from agent.testing.plain import plain
 
 if TYPE_CHECKING:
     from agent.testing.stage import Stage
 
-__all__ = ["Echo", "HeardWord", "Said", "VirtualCall", "plain"]
+__all__ = ["Echo", "HeardWord", "Said", "VirtualCall"]
 
 T = TypeVar("T")
 
@@ -91,6 +93,8 @@ class VirtualCall:
         """What was heard of the agent, taken from the frames that left."""
         self.sounds: list[tuple[float, float]] = []
         """From when to when the agent was audible."""
+        self.asked: list[Turn] = []
+        """What the hook was asked in this call, speculative turns too."""
         self.acts: list[tuple[float, str, str]] = []
         """What the caller did: (when it ended, what, with which words or keys)."""
         self.echo: Echo | None = None
@@ -351,8 +355,3 @@ class VirtualCall:
         own = self._voice[:HEARING_SAMPLES].astype(np.float32)
         back = (own * (level / float(np.sqrt(np.mean(own**2))))).astype(np.int16)
         self._returning.append(self.lexicon.carry(back, number))
-
-
-def plain(text: str) -> str:
-    """A text without case, punctuation and doubled spaces, for comparison."""
-    return " ".join("".join(char if char.isalnum() or char == "'" else " " for char in text.casefold()).split())

@@ -13,7 +13,7 @@ from agent.call import Call, CallParts
 from agent.config import Settings
 from agent.listening.silero import VadEngine
 from agent.media.frames import FRAME_MS, Pcm
-from agent.nlu.hook import Channel, Nlu, Session
+from agent.nlu.hook import Channel, Nlu, Reply, Session, Turn
 from agent.observe.metrics import Metrics
 from agent.replay.engines import ComputeModel, Waiting, timed_nlu, timed_recognizer, timed_synthesizer
 from agent.replay.loop import VirtualLoop
@@ -70,7 +70,7 @@ class Stage:
         engine = self.synthesizer
         self.parts = CallParts(
             settings=self.settings,
-            nlu=timed_nlu(nlu, waiting, timing),
+            nlu=timed_nlu(_Witness(nlu, self.calls), waiting, timing),
             recognizer=timed_recognizer(self.recognizer, timing),
             synthesizer=timed_synthesizer(engine, waiting, timing),
             vad=vad or ScriptedVad(),
@@ -140,6 +140,23 @@ class Stage:
             await reached
             for call in self.calls:
                 call.tick()
+
+
+class _Witness:
+    """The hook, and what it was asked, told to the calls."""
+
+    def __init__(self, nlu: Nlu, calls: list[VirtualCall]) -> None:
+        self._nlu = nlu
+        self._calls = calls
+
+    def reply(self, turn: Turn) -> Reply:
+        for call in self._calls:
+            if call.call.session is turn.session:
+                call.asked.append(turn)
+        return self._nlu.reply(turn)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nlu, name)
 
 
 def _reach(reached: asyncio.Future[None]) -> None:
