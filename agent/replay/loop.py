@@ -4,8 +4,8 @@ Until `freeze` it is an ordinary loop, so that engines load as they always do. F
 no time, and everything that is done between two moments of the clock is done at the first of them.
 
 What is replayed, or played by a test, comes in by `script`. Work outside the loop (a hook's HTTP request, its thread)
-is waited for with the clock standing still, unless a timer of the call's own would have rung in real time before it is done: then the clock
-goes on up to that timer, as it would in a call.
+is waited for with the clock standing still, unless a timer of the call's own would have rung in real time before it is
+done: then the clock goes on up to that timer, as it would in a call.
 """
 
 from __future__ import annotations

@@ -155,6 +155,12 @@ class VirtualCall:
         self._acted("types", text)
         await self.next_tick()
 
+    def mutes(self) -> None:
+        """Switch the microphone off: what was not said yet is not heard."""
+        if self._line:
+            self._line.clear()
+            self._acted("mutes", "")
+
     async def hangs_up(self) -> None:
         """Hang up, in the middle of a word or not, and wait for the call's end."""
         self._line.clear()

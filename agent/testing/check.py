@@ -131,7 +131,7 @@ async def _play(scenario: Scenario, settings: Settings, nlu: Nlu) -> Report:
                 state=scenario.state,
             )
         except ProtocolError as exc:
-            raise ConfigError(f"{scenario.file}: {exc}") from None
+            raise ConfigError(f"{scenario.file}: {exc.field}: {exc}") from None
         player = _Player(call)
         for number, step in enumerate(scenario.steps, 1):
             await player.step(number, step)
@@ -164,18 +164,14 @@ class _Player:
 
     async def _act(self, number: int, step: steps.Act) -> None:
         call = self._call
-        if step.after is not None and not await self._wait(
-            lambda: step.after.rest(self._spoken(whole=True)) is not None
-        ):
-            found = self._instead([])
-            self.checks.append(Check(number, f"the agent to say {step.after!r} first", False, call.now_s, found))
+        after: Pattern | None = step.after
+        if after is not None and not await self._wait(lambda: after.end(self._spoken(whole=True)) is not None):
+            self._missed(number, f"the agent to say {after!r} first")
         if step.after_ms is not None:
-            sounds = len(call.sounds)
-            if await self._wait(lambda: len(call.sounds) > sounds or self._sounding()):
+            if await self._wait(self._sounding):
                 await call.pause(step.after_ms / 1000)
             else:
-                found = self._instead([])
-                self.checks.append(Check(number, "the agent to be audible first", False, call.now_s, found))
+                self._missed(number, "the agent to be audible first")
         if call.ended is not None:
             return
         if not isinstance(step, steps.Pause):
@@ -236,8 +232,8 @@ class _Player:
 
     async def _absent(self, number: int, step: steps.Absent) -> Check:
         call = self._call
-        if step.within_ms is not None:
-            await self._wait(lambda: self._heard(step.absent), step.within_ms / 1000, whole=True)
+        limit_s = None if step.within_ms is None else step.within_ms / 1000
+        await self._wait(lambda: self._heard(step.absent), limit_s, whole=limit_s is not None)
         wanted = f"absent: {step.absent!r}"
         if self._heard(step.absent):
             return Check(number, wanted, False, call.now_s, self._instead(self._recent()))
@@ -326,7 +322,7 @@ class _Player:
 
     def _spoken(self, *, whole: bool = False) -> str:
         """What was heard since the caller's last act; `whole`: but the word that is being said."""
-        words = [word for word in self._call.words if word.end_s > self._acted_at]
+        words = [word for word in self._call.words if word.start_s >= self._acted_at]
         if whole and words and words[-1].end_s >= self._call.now_s and self._sounding():
             words.pop()
         return " ".join(word.text for word in words)

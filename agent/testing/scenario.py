@@ -163,7 +163,7 @@ class Agent(Expectation):
 
 
 class Absent(Expectation):
-    """The agent has not said this since the caller's last act, nor does within the time."""
+    """The agent has not said this since the caller's last act, nor does it until it is quiet, or within the time."""
 
     absent: _Pattern
 
