@@ -23,6 +23,7 @@ from agent.events import (
     UserTranscript,
 )
 from agent.media.frames import FRAME_MS, HEARING_HZ, HEARING_SAMPLES, Pcm
+from agent.media.resample import StreamResampler
 from agent.nlu.hook import Turn
 from agent.testing.fakes import ScriptedPort, voice
 from agent.testing.lexicon import Lexicon
@@ -108,6 +109,7 @@ class VirtualCall:
         self._word_number = 0
         """The word that was heard last, also before a pause that cut it."""
         self._voice = voice(1.0)
+        self._resampler = StreamResampler(port.sample_rate_hz, HEARING_HZ)
 
     # -- the caller ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +359,16 @@ class VirtualCall:
         if frame is None:
             self._returning.append(np.zeros(HEARING_SAMPLES, np.int16))
             return
-        level = float(np.sqrt(np.mean(frame.astype(np.float32) ** 2))) * 10 ** (self.echo.level_db / 20)
+        gain = 10 ** (self.echo.level_db / 20)
+        if number == 0:
+            self._returning.append(self._fit(self._resampler.push((frame * gain).astype(np.int16))))
+            return
+        # Resampling would cost the words; a buzz as loud carries them.
+        level = float(np.sqrt(np.mean(frame.astype(np.float32) ** 2))) * gain
         own = self._voice[:HEARING_SAMPLES].astype(np.float32)
         back = (own * (level / float(np.sqrt(np.mean(own**2))))).astype(np.int16)
         self._returning.append(self.lexicon.carry(back, number))
+
+    def _fit(self, pcm: Pcm) -> Pcm:
+        """Exactly one frame: a resampler gives a sample more or less at times."""
+        return np.pad(pcm[:HEARING_SAMPLES], (0, max(0, HEARING_SAMPLES - len(pcm))))
