@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from agent import models
 from agent.asr.factory import create_recognizer
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
 from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
@@ -25,6 +25,7 @@ from agent.media.ticker import Ticker
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import Recordings
 from agent.speech.clips import load_clips
 from agent.speech.phrases import PhraseBook
@@ -179,4 +180,5 @@ async def open_parts(
         clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
         metrics=metrics,
         voices=lambda: synthesizer.info.voices,
+        load=lambda: pool.load,
     )

@@ -25,6 +25,9 @@ __all__ = ["Hearing", "HearingHost", "new_item_id"]
 FINAL_DEADLINE_S = 8.0
 """The turn machine gives a final up before this; the limit only makes sure that no task stays."""
 
+LAST_WORDS_S = 1.0
+"""Whoever hangs up in mid-sentence does not wait; the transcript does, this long."""
+
 SETTLE_FRAMES = 10
 """Silence beyond `listening.stop_ms` after which the detector has surely closed a segment."""
 
@@ -131,6 +134,26 @@ class Hearing:
         if self._machine.awaits(final_id):
             self._final_ms = (self._now() - asked_at) * 1000
             self._host.feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
+
+    async def last_words(self, continues: str) -> None:
+        """The caller is gone: read what was said and never answered into the transcript, or what was shown of it.
+
+        Args:
+            continues: the beginning of the same turn, if that was asked already.
+        """
+        if not self._ear.open or not (self.shown or self._listener.speaking_ms >= self._settings.min_segment_ms):
+            return
+        text = self.shown
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                text = (await self._ear.final()).text or text
+        except (EngineError, TimeoutError) as exc:
+            self._host.fault("asr", exc)
+        finally:
+            if text:
+                self._open_item()
+                self._host.emit(UserTranscript(self.item_id, f"{continues} {text}".strip(), final=True))
+            self.shown = ""
 
     def close(self) -> None:
         """Stop; what was shown and never answered still belongs to the transcript."""

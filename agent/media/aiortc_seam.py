@@ -45,6 +45,9 @@ RELIED_ON: tuple[tuple[str, str], ...] = (
     ("aioice.ice.Connection", "get_component_candidates"),
     ("aioice.ice.Connection", "query_consent"),
     ("aioice.ice.Connection", "_protocols"),
+    ("aioice.turn.TurnTransport", "_close"),
+    ("aioice.turn.TurnTransport", "__close_task"),
+    ("aioice.turn.TurnTransport", "__send_tasks"),
     ("aioice.ice", "relayed_candidate"),
     ("aioice.ice", "server_reflexive_candidate"),
     ("aioice.candidate", "candidate_foundation"),
@@ -68,8 +71,10 @@ CERTIFICATE_LIFE_S = 7 * 86_400
 """aiortc's certificates are valid for 30 days."""
 EXPIRY_FACTOR = 1.5
 """Consent ends after interval * failures * this without an answer: 6 s with the defaults (RFC 7675 allows 30)."""
-CLOSE_S = 1.5
-"""The goodbyes and the closing of sockets together; `WebRtcPort.close` promises 2 s."""
+CLOSE_S = 1.0
+"""For the goodbyes to the peer; with `RELEASE_S` less than the 2 s that `WebRtcPort.close` promises."""
+RELEASE_S = 0.5
+"""For the goodbye to a TURN server. A dead one is asked for 32 s otherwise; it frees the relay by itself in the end."""
 
 _certificate: tuple[float, RTCCertificate] | None = None
 
@@ -187,6 +192,13 @@ def _is_closed(pair: CandidatePair) -> bool:
     # transport drops what it cannot send.
     is_closing = getattr(pair.protocol.transport, "is_closing", None)
     return is_closing is not None and bool(is_closing())
+
+
+def _relay_tasks(transport: Any) -> list[asyncio.Task[None]]:
+    """What still talks to the TURN server of a relay that is being closed; empty for other sockets."""
+    closing: asyncio.Task[None] | None = getattr(transport, "_TurnTransport__close_task", None)
+    sending: set[asyncio.Task[None]] = getattr(transport, "_TurnTransport__send_tasks", set())
+    return [*([closing] if closing is not None else []), *sending]
 
 
 class _Sctp(RTCSctpTransport):
@@ -342,7 +354,22 @@ class PeerTransport:
             if pump is not None:
                 pump.cancel()
                 await asyncio.wait({pump})
-            await self._ice.close()
+            await self._release()
+
+    async def _release(self) -> None:
+        """Free the sockets; a relay whose server does not answer is left to expire."""
+        protocols = list(cast(list[Any], self._ice._protocols))
+        closing = asyncio.create_task(self._ice.close(), name="ice close")
+        try:
+            _, late = await asyncio.wait({closing}, timeout=RELEASE_S)
+            if late:
+                logger.info("a TURN server did not answer the goodbye")
+        finally:
+            # Nothing is left to cancel unless a server is dead, or whoever closes us lost patience.
+            for task in [task for protocol in protocols for task in _relay_tasks(protocol.transport)]:
+                task.cancel()
+            await asyncio.wait({closing}, timeout=RELEASE_S)
+            closing.cancel()
 
     def _media(self, data: bytes) -> None:
         session = self._dtls._rx_srtp

@@ -17,15 +17,16 @@ from typing import Any
 from agent import models
 from agent.app import open_parts
 from agent.asr.rereading import RereadingRecognizer
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
-from agent.errors import MediaError, ProtocolError
+from agent.errors import MediaError, NotInterruptible, ProtocolError
 from agent.events import CallEvent
 from agent.listening.silero import MODEL_FILE
 from agent.media.frames import Pcm
 from agent.media.tap import MediaTap
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import announced
 from agent.recording.clock import PacerClock
 from agent.recording.packets import Kind, PacketLog, Record
@@ -191,7 +192,7 @@ class _Stage:
                     raise MediaError(f"packet log: there is no command {other!r}")
         except KeyError as exc:
             raise MediaError(f"packet log: a command lacks {exc}") from exc
-        except ProtocolError:
+        except (NotInterruptible, ProtocolError):
             # It was refused in the call too, or is now: the caller is told, and the call goes on.
             log.debug("a recorded command was refused")
 

@@ -79,12 +79,21 @@ class ClauseChunker:
 
     def __init__(self, language: str = "en") -> None:
         self.language = language
-        self._lengths = _LENGTHS.get(primary_language(language), _LENGTHS["en"])
         self._buffer = ""
         self._start = 0
         self._first = True
         self._in_code = False
         self._line_start = True
+
+    @property
+    def language(self) -> str:
+        """BCP 47 tag of the text; a change is for what comes in no clause yet, so `flush` first."""
+        return self._language
+
+    @language.setter
+    def language(self, tag: str) -> None:
+        self._language = tag
+        self._lengths = _LENGTHS.get(primary_language(tag), _LENGTHS["en"])
 
     @property
     def pending(self) -> str:

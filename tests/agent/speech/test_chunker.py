@@ -182,3 +182,12 @@ def test_any_split_gives_the_same_clauses_and_they_cover_the_text(
         assert clause.text == text[clause.start : clause.end]
         assert clause.end > clause.start
         at = clause.end
+
+
+def test_the_language_of_a_reply_can_change_between_two_clauses() -> None:
+    chunker = ClauseChunker("en")
+    first = [*chunker.push("It is 5 o'clock. "), *chunker.flush()]
+    chunker.language = "zh"
+    second = [*chunker.push("现在5点。"), *chunker.flush()]
+    assert [clause.spoken for clause in first if clause.spoken] == ["It is five o'clock."]
+    assert [clause.spoken for clause in second] == ["现在五点。"]
