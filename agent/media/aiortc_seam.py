@@ -21,16 +21,15 @@ from typing import Any, Protocol, cast
 
 import pylibsrtp
 from aioice import Candidate as IceCandidate
-from aioice import Connection
-from aioice.ice import CandidatePair
-from aioice.stun import TransactionError
+from aioice.ice import CandidatePair, StunProtocol
+from aioice.stun import Message, TransactionError
 from aiortc import RTCCertificate, RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
 from aiortc.rtcsctptransport import RTCSctpCapabilities
 
 from agent.config import MediaSettings
 from agent.media.addresses import describe, parse_advertised
-from agent.media.gathering import gather
+from agent.media.gathering import Agent, gather
 from agent.media.rtp import is_rtcp
 from agent.media.sdp import MAX_CANDIDATES, Candidate, Offer
 
@@ -41,10 +40,14 @@ logger = logging.getLogger(__name__)
 RELIED_ON: tuple[tuple[str, str], ...] = (
     ("aioice.ice.Connection", "_nominated"),
     ("aioice.ice.Connection", "_queue"),
+    ("aioice.ice.Connection", "_remote_candidates"),
+    ("aioice.ice.Connection", "check_incoming"),
     ("aioice.ice.Connection", "data_received"),
     ("aioice.ice.Connection", "get_component_candidates"),
     ("aioice.ice.Connection", "query_consent"),
     ("aioice.ice.Connection", "_protocols"),
+    ("aioice.ice.Connection", "_check_list"),
+    ("aioice.ice.StunProtocol", "receiver"),
     ("aioice.turn.TurnTransport", "_close"),
     ("aioice.turn.TurnTransport", "__close_task"),
     ("aioice.turn.TurnTransport", "__send_tasks"),
@@ -65,6 +68,8 @@ RELIED_ON: tuple[tuple[str, str], ...] = (
 """(class or module, name); those that gather are used in `agent.media.gathering`. Also: RTCDtlsTransport calls only
 `role`, `_recv` and `_send` of its ICE transport."""
 
+MAX_ADDRESSES = 2 * MAX_CANDIDATES
+"""Of a peer: those it named, and those that its checks came from."""
 MAX_WAITING_DATAGRAMS = 256
 """DTLS datagrams not yet read; more is an attack, as SCTP's own window is smaller."""
 CERTIFICATE_LIFE_S = 7 * 86_400
@@ -104,7 +109,7 @@ class TransportEvents(Protocol):
         """The transport has ended by itself; may be called more than once."""
 
 
-class _Ice(Connection):
+class _Ice(Agent):
     """aioice's agent: media taken off before its queue, our own consent timing, bounded gathering.
 
     It stands in for aiortc's RTCIceTransport too, of which RTCDtlsTransport uses `role`, `_recv` and `_send`.
@@ -142,6 +147,13 @@ class _Ice(Connection):
             self._on_media(data)
         elif 20 <= first <= 63 and self._queue.qsize() < MAX_WAITING_DATAGRAMS:  # DTLS
             super().data_received(data, component)
+
+    def check_incoming(self, message: Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
+        """A check that the peer's password vouches for. Each new address is one more to check and to remember, so a
+        peer gets only so many; and RFC 8445 section 7.1.1 wants a PRIORITY, without which aioice raises."""
+        known = any((c.host, c.port) == addr for c in self._remote_candidates)
+        if "PRIORITY" in message.attributes and (known or len(self._remote_candidates) < MAX_ADDRESSES):
+            super().check_incoming(message, addr, protocol)
 
     def divert_media(self) -> None:
         """From now on media goes to us before aioice tries to read it as STUN, which costs 5 us a packet."""
