@@ -186,6 +186,7 @@ async def test_a_reply_begun_ahead_is_kept_when_only_case_and_marks_change(rehea
         assert said.text == OPEN
         assert [turn.text.lower().rstrip("?") for turn in hook.turns if turn.text] == ["what are your hours"]
         assert call.turns == ["What are your hours?"]
+        assert hook.turns[-1].speculative, "it was begun ahead of the decision"
 
 
 @virtual_time
