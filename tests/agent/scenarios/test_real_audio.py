@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from agent.asr.factory import create_recognizer
 from agent.asr.protocol import Recognizer
 from agent.asr.rereading import RereadingRecognizer
 from agent.config import Settings
-from agent.events import OutputPaused
+from agent.events import OutputPaused, SpeechStarted
 from agent.listening.silero import MODEL_FILE
 from agent.media.frames import Pcm
 from agent.media.resample import resample
-from agent.nlu.hook import Nlu
+from agent.nlu.hook import Listen, Nlu, Turn
+from agent.nlu.spoken_digits import digit_runs
 from agent.replay.engines import InlinePool, InlineVad
 from agent.speech.clips import read_wav
 from agent.testing import Echo, ScriptedHook, VirtualCall, rehearsal, run_virtual
@@ -168,6 +170,60 @@ def test_after_barge_in_there_is_no_sound(engines: Engines, name: str) -> None:
     play(scene)
 
 
+def test_a_slow_speaker_who_says_umm_is_not_cut_off(engines: Engines) -> None:
+    parts = [trimmed(engines.caller(text)) for text in ("My address is, umm,", "uhh,", "twelve Market Street.")]
+
+    async def scene() -> None:
+        async with rehearse(engines, answering(["Thank you."])) as call:
+            await call.answer()
+            began = call.now_s
+            for part in parts:
+                await call.plays(part)
+                if part is not parts[-1]:
+                    await call.pause(1.0)
+            assert not call.audible(began), call.transcript()
+            said = await call.answer(5)
+            assert said.text == "Thank you."
+            assert len(call.turns) == 1
+            assert "market street" in call.turns[0].lower()
+
+    play(scene)
+
+
+def digits(pcm: Pcm, count: int) -> list[Pcm]:
+    """A clip of digits with pauses between them, cut into that many."""
+    level = np.convolve(np.abs(pcm.astype(np.float64)), np.ones(800) / 800, "same")
+    voiced = level > level.max() * 0.06
+    edges = np.flatnonzero(np.diff(voiced.astype(np.int8)))
+    gaps = sorted(zip(edges[1:-1:2], edges[2::2], strict=False), key=lambda gap: gap[0] - gap[1])[: count - 1]
+    middles = sorted((int(a) + int(b)) // 2 for a, b in gaps)
+    return np.split(pcm, middles)
+
+
+@pytest.mark.parametrize("name", ["fsdd-george", "fsdd-lucas"])
+def test_a_phone_number_in_three_groups_is_one_turn(engines: Engines, name: str) -> None:
+    clip = trimmed(recorded(name))
+    single = digits(clip, 6)
+    groups = [np.concatenate(single[i : i + 2]) for i in (0, 2, 4)]
+    greeting = ["What's your number?", Listen("digits", min_digits=6)]
+
+    async def scene() -> None:
+        async with rehearse(engines, answering(["Thank you."], greeting)) as call:
+            await call.answer()
+            began = call.now_s
+            for number, group in enumerate(groups):
+                await call.plays(group)
+                if number < 2:
+                    await call.pause(1.0)
+            assert not call.audible(began), call.transcript()
+            said = await call.answer(5)
+            assert said.text == "Thank you."
+            assert len(call.turns) == 1, call.turns
+            assert len("".join(digit_runs(re.findall(r"\w+", call.turns[0].lower())))) >= 5, call.turns
+
+    play(scene)
+
+
 def test_the_agents_own_voice_as_echo_does_not_interrupt_it(engines: Engines) -> None:
     async def scene() -> None:
         async with rehearse(engines, answering([HOURS])) as call:
@@ -179,4 +235,22 @@ def test_the_agents_own_voice_as_echo_does_not_interrupt_it(engines: Engines) ->
             assert len(call.turns) == 1, call.turns
             assert said.end_s - said.start_s < 9
 
+    play(scene)
+
+
+@pytest.mark.parametrize("dbfs", [-55.0, -48.0])
+def test_television_chatter_at_low_level_opens_no_turn(engines: Engines, dbfs: float) -> None:
+    async def scene() -> None:
+        asked: list[Turn] = []
+        async with rehearse(engines, answering(["Yes?"])) as call:
+            asked = call.asked
+            await call.answer()
+            await call.plays(television)
+            await call.pause(2)
+            assert call.turns == [], f"{len(call.of(SpeechStarted))} segments: {call.turns}"
+            assert [turn.kind for turn in asked] == ["greeting"]
+            await call.plays(levelled(recorded("goforward"), -23))
+            assert (await call.answer(5)).text == "Yes?"
+
+    television = levelled(np.concatenate([recorded("jfk"), recorded("p225_003")]), dbfs)
     play(scene)
