@@ -56,12 +56,12 @@ class Interruption:
         if now - since < self._settings.barge_in_ms / 1000:
             return False
         if self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since):
-            # This line brings our words back. To pause at each of them would be to stutter: wait for other words.
-            heard = self.hears(self._caller.partial.text)
-            return (
-                heard not in (Overheard.NOTHING, Overheard.ECHO)
-                or self._spoken_s(since, now) >= heard.interrupts_after()
-            )
+            # This line brings our words back. To pause at each of them would be to stutter: wait for other words, and
+            # for a second reading that agrees, since the first one of an echo is often of words that nobody said.
+            partial = self._caller.partial
+            if partial.stable:
+                return self.hears(partial.stable) is not Overheard.ECHO
+            return self.hears(partial.text) is not Overheard.ECHO and self._spoken_s(since, now) >= SURE_INTERRUPTION_S
         return True
 
     def takes_floor(self, since: float, now: float) -> bool:
