@@ -15,6 +15,10 @@ RESUME_AFTER_S = 0.9
 """A paused reply goes on this long after the sound ended if no word is known by then; a final may come later still."""
 
 
+MAX_FALSE_ALARMS = 2
+"""A reply that was paused this often for nothing waits for words from then on: the caller coughs, or the line echoes."""
+
+
 class Interruption:
     """What a call's barge-in rules say. Times are seconds on the machine's clock.
 
@@ -51,18 +55,24 @@ class Interruption:
         """Whether speech may stop this reply."""
         return self._settings.barge_in and not reply.guarded
 
-    def pauses(self, since: float, now: float) -> bool:
+    def pauses(self, reply: Running, since: float, now: float) -> bool:
         """Speech that began at `since` goes on over a reply: fall silent? What it was is decided later."""
         if now - since < self._settings.barge_in_ms / 1000:
             return False
-        if self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since):
-            # This line brings our words back. To pause at each of them would be to stutter: wait for other words, and
-            # for a second reading that agrees, since the first one of an echo is often of words that nobody said.
-            partial = self._caller.partial
-            if partial.stable:
-                return self.hears(partial.stable) is not Overheard.ECHO
-            return self.hears(partial.text) is not Overheard.ECHO and self._spoken_s(since, now) >= SURE_INTERRUPTION_S
-        return True
+        if not self._wary(reply, since, now):
+            return True
+        # To pause at each sound would be to stutter, on a line with echo for ever. Wait for other words, and for a
+        # second reading that agrees, since the first one of an echo is often of words that nobody said.
+        partial = self._caller.partial
+        if partial.stable:
+            return self.hears(partial.stable) is Overheard.WORDS
+        return self.hears(partial.text) is not Overheard.ECHO and self._spoken_s(since, now) >= SURE_INTERRUPTION_S
+
+    def _wary(self, reply: Running, since: float, now: float) -> bool:
+        """Whether sound over this reply is likely to mean nothing: it did before, or this line brings our words back."""
+        if reply.false_alarms >= MAX_FALSE_ALARMS:
+            return True
+        return self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since)
 
     def takes_floor(self, since: float, now: float) -> bool:
         """Speech that began at `since` goes on over a paused reply: is it meant for us?"""

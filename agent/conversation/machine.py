@@ -238,18 +238,21 @@ class TurnMachine:
             case None:
                 # A reading of which nothing will change is as good as a final to begin a reply to.
                 partial = caller.partial
-                sure = partial.text and partial.text == partial.stable
+                sure = partial.text == partial.stable and self._is_meant(partial.text)
                 return self._foresee(partial.text, 1.0, self._judge(now)) if sure else []
             case FinalFailed():
                 return [*self._fresh_ear(), *self._say("apology", now, Why.DEAF)]
             case FinalHeard(text=text):
-                if not text.strip() or not self._interruption.is_meant(text, self.expect.expect):
+                if not self._is_meant(text):
                     return self._was_noise(now)
                 verdict = self._judge(now, final)
                 waited = (now - caller.last_speech) * 1000 >= verdict.wait_ms and self._keys_over(now)
                 if waited or self._keypad.complete(self._wanted_digits) or caller.lasts(now, conversation.max_turn_s):
                     return self._turn_over(final, now)
                 return self._foresee(text, final.confidence, verdict)
+
+    def _is_meant(self, text: str) -> bool:
+        return bool(text.strip()) and self._interruption.is_meant(text, self.expect.expect)
 
     def _judge(self, now: float, final: FinalHeard | None = None) -> Verdict:
         text, stable = (final.text, final.text) if final else (self.caller.partial.text, self.caller.partial.stable)
@@ -324,7 +327,7 @@ class TurnMachine:
 
     def _spoken_over(self, reply: Running, since: float, now: float) -> list[Command]:
         """Speech over the agent goes on: fall silent, and decide later."""
-        if not self._interruption.pauses(since, now):
+        if not self._interruption.pauses(reply, since, now):
             return []
         self._go(Why.SPOKEN_OVER, State.PAUSED)
         reply.paused_at = now
@@ -374,6 +377,8 @@ class TurnMachine:
 
     def _resume(self, cause: ResumeCause, why: Why = Why.RESUMED) -> list[Command]:
         assert self._reply is not None
+        if cause != "guarded":
+            self._reply.false_alarms += 1
         self._go(why, self._reply.sounding)
         return [ResumeReply(cause)]
 

@@ -31,6 +31,8 @@ class Running:
     audible_at: float | None = None
     """When its first sample left."""
     paused_at: float = 0.0
+    false_alarms: int = 0
+    """How often it was paused for a sound that meant nothing."""
 
     @property
     def sounding(self) -> State:

@@ -62,6 +62,17 @@ def test_a_cough_resumes_within_a_second_of_its_end_even_if_it_is_never_read() -
     assert story.machine.state is m.State.SPEAKING
 
 
+def test_a_reply_over_which_nothing_is_meant_does_not_stutter_for_ever() -> None:
+    story = Story().answering(*HOURS)
+    for _ in range(6):
+        story.speak(0.4)
+        story.answer("")
+        story.wait(0.5)
+    assert kinds(story.commands).count("PauseReply") == 2
+    story.speak(0.6, "no wait", partials=("no", "no wait"))
+    assert "StopReply" in kinds(story.commands), "words still stop it"
+
+
 def test_words_that_are_read_late_still_stop_the_agent() -> None:
     story = Story().answering(*HOURS)
     story.speak(0.5)

@@ -26,7 +26,7 @@ async def asks_hours(call: VirtualCall) -> None:
 async def test_the_agents_own_echo_does_not_interrupt_it(
     rehearse: Any, by_text: Any, level_db: float, delay_s: float
 ) -> None:
-    hook = ScriptedHook(by_text({"greeting": ["Hi."], "hours": [HOURS]}, ["Sure."]))
+    hook = ScriptedHook(by_text({"greeting": ["Hello there, how can I help you?"], "hours": [HOURS]}, ["Sure."]))
     async with rehearse(hook) as call:
         call.echo = Echo(level_db, delay_s)
         await asks_hours(call)
@@ -41,7 +41,9 @@ async def test_the_agents_own_echo_does_not_interrupt_it(
 
 @virtual_time
 async def test_real_words_interrupt_in_spite_of_an_echo(rehearse: Any, by_text: Any) -> None:
-    hook = ScriptedHook(by_text({"greeting": ["Hi."], "hours": [HOURS], "else": ["Sure."]}))
+    hook = ScriptedHook(
+        by_text({"greeting": ["Hello there, how can I help you?"], "hours": [HOURS], "else": ["Sure."]})
+    )
     async with rehearse(hook) as call:
         call.echo = Echo()
         await asks_hours(call)
