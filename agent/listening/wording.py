@@ -32,8 +32,12 @@ ANSWER = 0.85
 CLOSED = 0.85
 QUESTION = 0.75
 COMMA = 0.25
-FEW_WORDS = 0.4
+FEW_WORDS = 0.25
 """One or two words that are no known answer are mostly the beginning of something."""
+SHORT = 0.45
+"""Three or four words."""
+SUBORDINATE = 0.2
+"""The sentence began with "when", "if" or "although" and its main clause has not come."""
 PLAIN = 0.55
 MARKED = 0.68
 """A recogniser wrote a full stop, a question or an exclamation mark."""
@@ -41,11 +45,16 @@ MARKED = 0.68
 LONG_NUMBER = 7
 """Digits from which a number may be whole: the shortest telephone numbers."""
 
+MAX_SUBORDINATE_WORDS = 10
+"""Longer than this, a recogniser has mostly left out the comma."""
+
 _TRIM = re.compile(r"^[^\w]+|[^\w]+$")
 _BROKEN = re.compile(r"(\.\.\.|\u2026|--|[\w]-)\s*$")
 _COMMA = re.compile(r"[,;:\uff0c\u3001\uff1b\uff1a]\s*$")
 _QUESTION = re.compile(r"[?\uff1f]\s*$")
 _STOP = re.compile(r"[.!\u3002\uff01]\s*$")
+_SENTENCES = re.compile(r"[.!?\u3002\uff01\uff1f]+\s*")
+_INNER_COMMA = re.compile(r"[,\uff0c]")
 _DIGIT = re.compile(r"\d")
 _ZH_DIGITS = frozenset("零一二三四五六七八九幺两〇")
 
@@ -137,4 +146,16 @@ def _judge_marks(text: str, words: list[str], tables: WordTables) -> float:
         return QUESTION
     if len(words) <= 2:
         return FEW_WORDS
+    if not opened and _waits_for_main_clause(text, tables):
+        return SUBORDINATE
+    if len(words) <= 4:
+        return SHORT
     return MARKED if _STOP.search(text) else PLAIN
+
+
+def _waits_for_main_clause(text: str, tables: WordTables) -> bool:
+    """Whether the last sentence opens with a subordinate clause, and no comma says that another one began."""
+    last = _SENTENCES.split(text.rstrip(" .!?\u3002\uff01\uff1f"))[-1]
+    words = words_of(last)
+    opens = any(tuple(words[:size]) in tables.subordinators for size in (1, 2, 3))
+    return opens and not _INNER_COMMA.search(last) and len(words) <= MAX_SUBORDINATE_WORDS

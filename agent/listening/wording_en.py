@@ -57,6 +57,9 @@ ENGLISH = WordTables(
         "please, thanks, thank you, right now, today, tomorrow, instead, anymore, as well, if possible, if you can, "
         "that's all, that's it, for me, to me, goodbye, bye, sir, madam, ma'am"
     ),
+    subordinators=phrases(
+        "when, whenever, if, although, though, while, because, since, unless, as soon as, before, after, even if, once"
+    ),
     yes_no_openers=phrases(
         "is, are, am, was, were, do, does, did, have, has, had, can, could, will, would, shall, should, may, might, "
         "isn't, aren't, wasn't, weren't, don't, doesn't, didn't, haven't, hasn't, can't, couldn't, won't, wouldn't, "

@@ -32,6 +32,8 @@ class WordTables:
     """As the whole text: a complete answer, greeting or command."""
     closers: Phrases
     """At the end: nothing more is needed."""
+    subordinators: Phrases
+    """A sentence that begins so has a main clause to come."""
     yes_no_openers: Phrases
     """A question that begins so is answered by yes or no."""
     yes_no_endings: Phrases
