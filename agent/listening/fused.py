@@ -1,9 +1,9 @@
 """The end of a turn from all evidence there is: log odds add up, and the wait follows from their sum.
 
-The wait rests on one thought. Let L be the log odds that a pause ends the turn, from all that was known when it began. If
-pauses inside turns outlast t with probability exp(-t / scale), then after t of silence the odds are L + t / scale. The
-turn is over once these reach `SURE_ODDS`: wait = scale * (SURE_ODDS - L), between the settings' bounds. The scale is the
-caller's own where their pauses are known. Every source may be missing: what says nothing adds nothing.
+The wait rests on one thought. Let L be the log odds that a pause ends the turn, from all that was known when it began.
+If pauses inside turns outlast t with probability exp(-t / scale), then after t of silence the odds are L + t / scale.
+The turn is over once these reach `SURE_ODDS`: wait = scale * (SURE_ODDS - L), between the settings' bounds. The scale
+is the caller's own where their pauses are known. Every source may be missing: what says nothing adds nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ class FusedEndpoint:
     def judge(self, evidence: Evidence) -> Verdict:
         """Probability and wait for this evidence; without any, even odds."""
         odds = self.odds(evidence)
-        wait_ms = self._min_ms + self._scale_ms(evidence.pause_ms) * (SURE_ODDS - odds)
-        return Verdict(probability(odds), min(max(wait_ms, self._min_ms), self._max_ms))
+        return Verdict(probability(odds), self.wait_ms(odds, evidence.pause_ms))
 
     def odds(self, evidence: Evidence) -> float:
         """The sum of the evidence, as log odds."""
@@ -78,6 +77,11 @@ class FusedEndpoint:
             (weights.expectation, judge_expectation(evidence)),
         )
         return sum(weight * log_odds(said) for weight, said in weighed if said is not None)
+
+    def wait_ms(self, odds: float, pause_ms: float | None) -> float:
+        """The wait that follows from log odds and the caller's own pauses, `min_ms` to `max_ms`."""
+        wait_ms = self._min_ms + self._scale_ms(pause_ms) * (SURE_ODDS - odds)
+        return min(max(wait_ms, self._min_ms), self._max_ms)
 
     def _scale_ms(self, pause_ms: float | None) -> float:
         ratio = 1.0 if pause_ms is None else pause_ms / TYPICAL_MS

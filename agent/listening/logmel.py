@@ -36,9 +36,7 @@ def log_mel(samples: Float32) -> Float32:
         ValueError: n is no multiple of 160, or shorter than a window.
     """
     if samples.ndim != 1 or len(samples) % HOP_SAMPLES or len(samples) < FFT_SAMPLES:
-        raise ValueError(
-            f"expected [n], n a multiple of {HOP_SAMPLES} from {FFT_SAMPLES} on, got {list(samples.shape)}"
-        )
+        raise ValueError(f"expected [n], n a multiple of {HOP_SAMPLES}, at least 480; got {list(samples.shape)}")
     padded = np.pad(samples, FFT_SAMPLES // 2, mode="reflect")
     # The last window of the centred transform is dropped, as in the original.
     frames = np.lib.stride_tricks.sliding_window_view(padded, FFT_SAMPLES)[:-1:HOP_SAMPLES]

@@ -1,4 +1,4 @@
-"""What the recogniser itself says about the end of a turn: its own probability, and whether its text still changes. Pure."""
+"""What the recogniser says about the end of a turn: its own probability, and whether its text still changes. Pure."""
 
 from __future__ import annotations
 

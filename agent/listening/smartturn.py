@@ -25,8 +25,8 @@ WINDOW_SAMPLES = 8 * HEARING_HZ
 """What the graph reads: the last 8 s."""
 
 TAIL_SAMPLES = HEARING_HZ // 10
-"""Silence put behind what was heard: the graph knows turns with 200 ms of it, and is asked after 100. Over the pauses of
-bench/turns this lifts the AUC by up to 0.06."""
+"""Silence put behind what was heard: the graph knows turns with 200 ms of it, and is asked after 100. Over the pauses
+of bench/turns this lifts the AUC by up to 0.06."""
 
 VARIANCE_FLOOR = 1e-7
 
