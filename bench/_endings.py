@@ -46,7 +46,7 @@ class Closing:
     speech_ms: int
     final: Hypothesis
     final_at_ms: float
-    model: float
+    model: float | None
     model_at_ms: float
     contour: float | None
     resumed_at_ms: float = math.inf
@@ -107,7 +107,7 @@ class TimedRecognizer(MoonshineRecognizer):
 
 
 async def trace(
-    turn: PausedTurn, settings: ListeningSettings, vad: VadEngine, recognizer: TimedRecognizer, model: SmartTurn
+    turn: PausedTurn, settings: ListeningSettings, vad: VadEngine, recognizer: TimedRecognizer, model: SmartTurn | None
 ) -> Traced:
     """Play the turn to the listener, and keep what is known each time that a segment closes."""
     traced = Traced(turn)
@@ -147,11 +147,11 @@ async def trace(
 
 
 async def _close(
-    event: VoiceStopped, now_ms: float, stream: RereadingStream, timed: _TimedReader, pcm: Pcm, model: SmartTurn
+    event: VoiceStopped, now_ms: float, stream: RereadingStream, timed: _TimedReader, pcm: Pcm, model: SmartTurn | None
 ) -> Closing:
     final = await stream.final()
     began = time.thread_time()
-    probability = model.probability(pcm)
+    probability = model.probability(pcm) if model is not None else None
     took_ms = (time.thread_time() - began) * 1000
     ready_ms = max(now_ms, timed.ready_ms)
     return Closing(

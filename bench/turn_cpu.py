@@ -78,7 +78,7 @@ async def _run(seconds: float) -> Report:
         rows,
         keys,
         (
-            f"A share of one core. Callers speak {100 * share:.0f} % of the time; stop_ms {settings.listening.stop_ms}.",
+            f"A share of a core. Callers speak {100 * share:.0f} % of the time; stop_ms {settings.listening.stop_ms}.",
             "No turn model is installed." if model is None else "The turn model runs once each closed segment.",
         ),
     )

@@ -18,7 +18,7 @@ import numpy as np
 from agent import models
 from agent.asr.moonshine import MoonshineModel
 from agent.config import ListeningSettings, Settings, load_settings
-from agent.errors import EnvironmentFault
+from agent.errors import EnvironmentFault, ModelMissing
 from agent.listening import fused
 from agent.listening.endpoint import EndOfTurn, Evidence, SilenceEndpoint, Verdict
 from agent.listening.fused import FusedEndpoint, Weights, create_endpoint
@@ -106,6 +106,7 @@ async def _run(*, quick: bool) -> Report:
     keys["fusion_at_silence800_cutoff_p50_ms"] = round(min(matched), 1) if matched else -1.0
     if not quick:
         _chart(curves, [_point(traced, ms) for ms in SILENCES_MS])
+    modelled = any(closing.model is not None for turn in traced for closing in turn.closings)
     columns = ("rule", "p50, ms", "p95, ms", "turns cut, %", "pauses cut, %", "turns talked over, %")
     notes = (
         f"{len(traced)} turns with {sum(outcome.pauses for outcome in outcomes)} inner pauses that closed a segment; "
@@ -113,6 +114,7 @@ async def _run(*, quick: bool) -> Report:
         "Speakers and texts are those that nothing was tuned on; weights and constants were chosen on the other half.",
         f"Talked over: the caller went on more than {AUDIBLE_AFTER_MS:g} ms after the decision, so that a quick answer "
         "had begun. What goes on sooner is the same turn.",
+        *([] if modelled else ["No turn model is installed: `rejoinder models fetch turn`."]),
         "Read speech, cut where the readers paused, mostly behind whole clauses: harder than most of what callers say.",
     )
     return Report("End of turn: delay and false cut-offs, held-out half", columns, rows, keys, notes)
@@ -122,7 +124,7 @@ async def _trace(settings: Settings, *, quick: bool) -> list[Traced]:
     held = [clip for clip in clips() if clip.name in HELD_OUT][:: QUICK_STEP if quick else 1]
     vad_file = models.require("silero-vad", settings.models) / VAD_FILE
     graph = SileroGraph(vad_file)
-    turn_model = SmartTurn(models.require("smart-turn", settings.models) / MODEL_FILE)
+    turn_model = _turn_model(settings)
     reader = MoonshineModel(models.require("moonshine-base-en", settings.models))
     recognizer = TimedRecognizer(reader, InlinePool())
     traced: list[Traced] = []
@@ -134,6 +136,13 @@ async def _trace(settings: Settings, *, quick: bool) -> list[Traced]:
                     turn = add_noise(turn, snr_db)
                 traced.append(await trace(turn, settings.listening, vad, recognizer, turn_model))
     return traced
+
+
+def _turn_model(settings: Settings) -> SmartTurn | None:
+    try:
+        return SmartTurn(models.require("smart-turn", settings.models) / MODEL_FILE)
+    except ModelMissing:
+        return None
 
 
 def _outcome(traced: Traced, endpoint: EndOfTurn, source: str) -> Outcome:

@@ -146,7 +146,7 @@ def _judge_marks(text: str, words: list[str], tables: WordTables) -> float:
         return QUESTION
     if len(words) <= 2:
         return FEW_WORDS
-    if not opened and _waits_for_main_clause(text, tables):
+    if _waits_for_main_clause(text, tables):
         return SUBORDINATE
     if len(words) <= 4:
         return SHORT
@@ -158,4 +158,6 @@ def _waits_for_main_clause(text: str, tables: WordTables) -> bool:
     last = _SENTENCES.split(text.rstrip(" .!?\u3002\uff01\uff1f"))[-1]
     words = words_of(last)
     opens = any(tuple(words[:size]) in tables.subordinators for size in (1, 2, 3))
-    return opens and not _INNER_COMMA.search(last) and len(words) <= MAX_SUBORDINATE_WORDS
+    # "When is it?" is a question, "when it is" a clause.
+    asks = bool(_QUESTION.search(text)) or tuple(words[1:2]) in tables.yes_no_openers
+    return opens and not asks and not _INNER_COMMA.search(last) and len(words) <= MAX_SUBORDINATE_WORDS
