@@ -163,7 +163,7 @@ class ListeningSettings(_Group):
     stop_probability: float = Field(0.35, gt=0, lt=1)
     start_ms: int = Field(64, ge=20, le=1000)
     """Speech this long opens a segment."""
-    stop_ms: int = Field(192, ge=60, le=2000)
+    stop_ms: int = Field(96, ge=60, le=2000)
     """Silence this long closes a segment (not yet the turn)."""
     preroll_ms: int = Field(300, ge=0, le=1000)
     """Audio before the detected start that the recogniser gets too."""

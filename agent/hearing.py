@@ -18,6 +18,7 @@ from agent.errors import EngineError
 from agent.events import CallEvent, SpeechStarted, SpeechStopped, UserTranscript
 from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
+from agent.listening.sound import TurnSound
 from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
 
 __all__ = ["Hearing", "HearingHost", "new_item_id"]
@@ -64,6 +65,7 @@ class Hearing:
         host: the call.
         language: BCP 47 tag of the caller.
         now: the call's clock in seconds.
+        sound: judges the turn's sound at each pause; None for endpoints that do not ask for it.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Hearing:
         *,
         language: str,
         now: Callable[[], float],
+        sound: TurnSound | None = None,
     ) -> None:
         self.item_id = ""
         """The caller's contribution that is being heard; empty between contributions."""
@@ -87,6 +90,7 @@ class Hearing:
         self._now = now
         self._ear = Ear(recognizer, language)
         self._listener = Listener(settings, vad, self._on_heard)
+        self._sound = sound
         self._final_ms: float | None = None
 
     @property
@@ -112,6 +116,8 @@ class Hearing:
     def forget(self) -> None:
         """What was heard is used up or was noise: the next speech is read afresh."""
         self._ear.reset()
+        if self._sound is not None:
+            self._sound.clear()
         self.shown = ""
 
     def take_final_ms(self) -> float | None:
@@ -120,7 +126,18 @@ class Hearing:
         return final_ms
 
     async def read_final(self, final_id: int) -> None:
-        """Read all of the turn, and feed FinalHeard or FinalFailed."""
+        """Read all of the turn, and feed FinalHeard or FinalFailed; beside it judge the sound, and feed SoundJudged."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._read(final_id))
+            if self._sound is not None:
+                both.create_task(self._judge_sound(final_id, self._sound))
+
+    async def _judge_sound(self, final_id: int, sound: TurnSound) -> None:
+        probability = await sound.judge()
+        if probability is not None:
+            self._host.feed(turns.SoundJudged(final_id, probability))
+
+    async def _read(self, final_id: int) -> None:
         asked_at = self._now()
         try:
             async with asyncio.timeout(FINAL_DEADLINE_S):
@@ -167,6 +184,8 @@ class Hearing:
         match heard:
             case VoiceStarted(start_ms, pcm, repeated):
                 self._open_item()
+                if self._sound is not None:
+                    self._sound.begin(pcm, repeated)
                 try:
                     self._ear.begin(pcm, repeated)
                 except EngineError as exc:
@@ -175,6 +194,8 @@ class Hearing:
                 self._host.feed(turns.VoiceBegan(audio_ms - start_ms))
             case VoiceAudio(pcm):
                 self._ear.push(pcm)
+                if self._sound is not None:
+                    self._sound.push(pcm)
             case VoiceStopped(end_ms, speech_ms):
                 self._host.emit(SpeechStopped(self.item_id, end_ms))
                 self._host.feed(turns.VoiceEnded(audio_ms - end_ms, speech_ms))
