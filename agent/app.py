@@ -17,6 +17,7 @@ from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.listening.sound import TurnSound, load_turn_model
 from agent.media.gathering import check_media
 from agent.media.lag import LagGate
 from agent.media.port import MediaPort
@@ -168,6 +169,11 @@ async def open_parts(
     stack.push_async_callback(recognizer.close)
     synthesizer = await create_synthesizer(settings, pool)
     stack.push_async_callback(synthesizer.close)
+    turn_model = await load_turn_model(settings, pool)
+
+    def turn_sound() -> TurnSound | None:
+        return TurnSound(turn_model, pool) if settings.listening.endpoint == "fused" else None
+
     phrases = PhraseBook(settings.phrases, synthesizer)
     await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
     return CallParts(
@@ -181,4 +187,5 @@ async def open_parts(
         metrics=metrics,
         voices=lambda: synthesizer.info.voices,
         load=lambda: pool.load,
+        turn_sound=turn_sound,
     )

@@ -29,7 +29,8 @@ from agent.events import (
 )
 from agent.hearing import Hearing
 from agent.line import CallClock, Line
-from agent.listening.endpoint import EndOfTurn, SilenceEndpoint
+from agent.listening.endpoint import SilenceEndpoint
+from agent.listening.fused import create_endpoint
 from agent.manner import Manner
 from agent.media.dtmf import DIGITS
 from agent.media.frames import Pcm
@@ -87,7 +88,7 @@ class Call:
         self._machine = TurnMachine(
             parts.settings.conversation,
             parts.settings.listening,
-            self._endpoint(parts.settings.listening.endpoint_silence_ms),
+            create_endpoint(parts.settings.listening),
             language=session.language,
         )
         self._hearing = Hearing(
@@ -98,6 +99,7 @@ class Call:
             self,
             language=session.language,
             now=self._now,
+            sound=parts.turn_sound(),
         )
         self._speaking = Speaking(parts, self._line, self._hearing, self.history, session, self, now=self._now)
         self._events: deque[turns.Event] = deque()
@@ -107,10 +109,6 @@ class Call:
         self._closed = asyncio.Event()
         self._floor = self._machine.floor
         self._frame_faults = 0
-
-    @staticmethod
-    def _endpoint(silence_ms: float) -> EndOfTurn:
-        return SilenceEndpoint(silence_ms)
 
     @property
     def session(self) -> Session:
@@ -252,7 +250,8 @@ class Call:
         if language is not None:
             self._hearing.language = self._machine.language = language
         if silence_ms is not None:
-            self._machine.end_of_turn = self._endpoint(silence_ms)
+            # Whoever names a silence wants that silence, whatever is being said.
+            self._machine.end_of_turn = SilenceEndpoint(silence_ms)
 
     # -- media (MediaSink) ---------------------------------------------------------------------------------------------
 
@@ -369,6 +368,7 @@ class Call:
                 self.spawn(self._hearing.read_final(final_id), "final")
             case turns.ResetEar():
                 self._hearing.forget()
+                self._speaking.release_item()
             case turns.Ask():
                 self._speaking.ask(command)
             case turns.Speculate():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.asr.protocol import Recognizer
 from agent.config import Settings
 from agent.listening.silero import VadEngine
+from agent.listening.sound import TurnSound
 from agent.media.frames import Pcm
 from agent.nlu.hook import Nlu
 from agent.observe.metrics import Metrics
@@ -19,6 +20,10 @@ __all__ = ["CallParts"]
 
 def _idle() -> float:
     return 0.0
+
+
+def _silent() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +43,5 @@ class CallParts:
     """Names of the voices that can be asked for."""
     load: Callable[[], float] = _idle
     """Share of the engines' time that was in use in the last second, 0 to 1."""
+    turn_sound: Callable[[], TurnSound | None] = _silent
+    """One for each call: judges the sound of its turns; None where nothing asks for that."""

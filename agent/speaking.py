@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from agent.answer import Answer, SpeakingHost
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
+from agent.conversation.running import GOES_ON_S
 from agent.errors import MediaError
 from agent.events import (
     OutputCleared,
@@ -85,6 +86,8 @@ class Speaking:
         self._opened_at = now()
         self._spoken: tuple[str, float] = ("", 0.0)
         """The caller's newest item, and when it began, in seconds since the call began."""
+        self._asked_item = ""
+        """The item that was answered last."""
 
     @property
     def guarded(self) -> bool:
@@ -93,9 +96,17 @@ class Speaking:
 
     @property
     def unanswered_item(self) -> str:
-        """The caller's item whose answer is not audible yet; empty for none."""
+        """The caller's item whose answer is not audible yet, or hardly; empty for none."""
         answer = self.running
-        return answer.user_item_id if answer is not None and answer.audible_at is None else ""
+        if answer is None:
+            return ""
+        return answer.user_item_id if answer.audible_at is None or self._now() < answer.audible_at + GOES_ON_S else ""
+
+    def release_item(self) -> None:
+        """What was heard over the answer meant nothing: what is said next is no part of the turn it answers."""
+        answer = self.running
+        if answer is not None and answer.audible_at is not None and self._hearing.item_id == answer.user_item_id:
+            self._hearing.item_id = ""
 
     def _is_current(self, answer: Answer) -> bool:
         return self.running is answer
@@ -114,7 +125,8 @@ class Speaking:
         """Ask the hook and speak its reply, or adopt the one that was begun ahead."""
         self._supersede()
         spoken = ask.last_speech_at is not None or ask.again
-        item_id = (self._hearing.item_id if spoken else "") or new_item_id()
+        known = (self._hearing.item_id if spoken else "") or (self._asked_item if ask.again else "")
+        self._asked_item = item_id = known or new_item_id()
         if ask.kind == "speech":
             self.host.emit(UserTranscript(item_id, ask.text, final=True))
         if ask.again and ask.kind in ANSWERING:

@@ -111,7 +111,8 @@ def _loud(pcm: Pcm) -> npt.NDArray[np.bool_]:
 
 def _probabilities(pcm: Pcm, graph: VadGraph) -> npt.NDArray[np.float64]:
     """The detector's for each frame: the highest of the windows that touch it."""
-    samples = np.concatenate([np.zeros(CONTEXT_SAMPLES), pcm, np.zeros(WINDOW_SAMPLES)]).astype(np.float32) / 32768
+    padded = np.concatenate([np.zeros(CONTEXT_SAMPLES), pcm, np.zeros(WINDOW_SAMPLES)])
+    samples: npt.NDArray[np.float32] = (padded / 32768).astype(np.float32)
     state = np.zeros((2, 1, STATE_WIDTH), np.float32)
     windows: list[float] = []
     for at in range(0, len(pcm), WINDOW_SAMPLES):

@@ -9,6 +9,7 @@ digits, the estimator knows that six are waited for, as a hook would say.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,12 @@ import numpy as np
 from agent import models
 from agent.asr.moonshine import MoonshineModel
 from agent.config import ListeningSettings, Settings, load_settings
-from agent.errors import EnvironmentFault, ModelMissing
+from agent.errors import ModelMissing
 from agent.listening import fused
-from agent.listening.endpoint import EndOfTurn, Evidence, SilenceEndpoint, Verdict
+from agent.listening.endpoint import EndOfTurn, Evidence, SilenceEndpoint
 from agent.listening.fused import FusedEndpoint, Weights, create_endpoint
 from agent.listening.graph import MODEL_FILE as VAD_FILE
 from agent.listening.graph import SileroGraph
-from agent.listening.odds import probability
 from agent.listening.smartturn import MODEL_FILE, SmartTurn
 from agent.replay.engines import InlinePool, InlineVad
 from bench._endings import Closing, Outcome, TimedRecognizer, Traced, decide, trace
@@ -39,7 +39,7 @@ QUICK_NOISES: tuple[float | None, ...] = (None, 10.0)
 QUICK_STEP = 2
 
 SILENCES_MS = (300, 400, 500, 600, 800, 1000, 1200)
-SURE = (-0.5, 0.0, 0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
+SURE = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 """Points of a curve: how sure an estimator must be, in log odds."""
 
 AUDIBLE_AFTER_MS = 150.0
@@ -58,19 +58,6 @@ SOURCES: dict[str, Weights] = {
 CHART = Path(__file__).parents[1] / "docs" / "endpointing.png"
 
 Look = Callable[[Closing, bool], Evidence]
-
-
-class _Shifted:
-    """A FusedEndpoint that must be more or less sure: the other points of its curve."""
-
-    def __init__(self, settings: ListeningSettings, weights: Weights, sure: float) -> None:
-        self._fused = FusedEndpoint(settings.endpoint_min_ms, settings.endpoint_max_ms, weights=weights)
-        self._shift = fused.SURE_ODDS - sure
-        self._settings = settings
-
-    def judge(self, evidence: Evidence) -> Verdict:
-        odds = self._fused.odds(evidence) + self._shift
-        return Verdict(probability(odds), self._fused.wait_ms(odds, evidence.pause_ms))
 
 
 def run(*, quick: bool) -> Report:
@@ -93,18 +80,21 @@ async def _run(*, quick: bool) -> Report:
     for source, weights in SOURCES.items():
         points = []
         for sure in SURE:
-            outcomes = [_outcome(turn, _Shifted(listening, weights, sure), source) for turn in traced]
+            outcomes = [_outcome(turn, _fused(listening, weights, sure), source) for turn in traced]
             points.append((_delay(outcomes, 50), _cut_pct(outcomes)))
-            if sure in (0.5, 1.25, 2.0, 3.0):
+            if sure in (0.5, 1.0, 1.5, 2.0, 3.0):
                 rows.append((f"{source}, sure at {sure:g}", *_figures(outcomes)))
         curves[source] = points
     outcomes = [_outcome(turn, create_endpoint(listening), "fusion") for turn in traced]
     rows.append(("fusion as set", *_figures(outcomes)))
     _keys(keys, "fusion", outcomes)
     keys["fusion_p95_ms"] = round(_delay(outcomes, 95), 1)
-    matched = [delay for delay, cut in curves["fusion"] if cut <= float(keys["silence800_cutoff_pct"])]
-    keys["fusion_at_silence800_cutoff_p50_ms"] = round(min(matched), 1) if matched else -1.0
-    if not quick:
+    # Cut-offs fall as delay grows along the curve; between its points a straight line.
+    delays, cuts = zip(*reversed(curves["fusion"]), strict=True)
+    at_equal = np.interp(float(keys["silence800_cutoff_pct"]), cuts, delays)
+    keys["fusion_at_silence800_cutoff_p50_ms"] = round(float(at_equal), 1)
+    drawn = not quick and importlib.util.find_spec("matplotlib") is not None
+    if drawn:
         _chart(curves, [_point(traced, ms) for ms in SILENCES_MS])
     modelled = any(closing.model is not None for turn in traced for closing in turn.closings)
     columns = ("rule", "p50, ms", "p95, ms", "turns cut, %", "pauses cut, %", "turns talked over, %")
@@ -114,6 +104,7 @@ async def _run(*, quick: bool) -> Report:
         "Speakers and texts are those that nothing was tuned on; weights and constants were chosen on the other half.",
         f"Talked over: the caller went on more than {AUDIBLE_AFTER_MS:g} ms after the decision, so that a quick answer "
         "had begun. What goes on sooner is the same turn.",
+        *(["The curves are drawn in docs/endpointing.png."] if drawn else []),
         *([] if modelled else ["No turn model is installed: `rejoinder models fetch turn`."]),
         "Read speech, cut where the readers paused, mostly behind whole clauses: harder than most of what callers say.",
     )
@@ -136,6 +127,10 @@ async def _trace(settings: Settings, *, quick: bool) -> list[Traced]:
                     turn = add_noise(turn, snr_db)
                 traced.append(await trace(turn, settings.listening, vad, recognizer, turn_model))
     return traced
+
+
+def _fused(settings: ListeningSettings, weights: Weights, sure: float) -> FusedEndpoint:
+    return FusedEndpoint(settings.endpoint_min_ms, settings.endpoint_max_ms, weights=weights, sure_odds=sure)
 
 
 def _turn_model(settings: Settings) -> SmartTurn | None:
@@ -203,11 +198,9 @@ def _point(traced: list[Traced], silence_ms: float) -> tuple[float, float]:
 
 
 def _chart(curves: dict[str, list[tuple[float, float]]], silence: list[tuple[float, float]]) -> None:
-    """Draw the curves into docs/ where matplotlib is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as exc:
-        raise EnvironmentFault("the chart needs matplotlib: pip install 'rejoinder[bench]'") from exc
+    """Draw the curves into docs/."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 5), dpi=110)
     axes = figure.subplots()
     axes.plot(*zip(*silence, strict=True), "k--o", label="silence alone")

@@ -16,7 +16,7 @@ RESUME_AFTER_S = 0.9
 
 
 MAX_FALSE_ALARMS = 2
-"""A reply that was paused this often for nothing waits for words from then on: the caller coughs, or the line echoes."""
+"""A reply that was paused this often for nothing waits for words then: the caller coughs, or the line echoes."""
 
 
 class Interruption:
@@ -66,10 +66,10 @@ class Interruption:
         partial = self._caller.partial
         if partial.stable:
             return self.hears(partial.stable) is Overheard.WORDS
-        return self.hears(partial.text) is not Overheard.ECHO and self._spoken_s(since, now) >= SURE_INTERRUPTION_S
+        return self.hears(partial.text) is not Overheard.ECHO and now - since >= SURE_INTERRUPTION_S
 
     def _wary(self, reply: Running, since: float, now: float) -> bool:
-        """Whether sound over this reply is likely to mean nothing: it did before, or this line brings our words back."""
+        """Whether sound over this reply likely means nothing: it did before, or this line brings our words back."""
         if reply.false_alarms >= MAX_FALSE_ALARMS:
             return True
         return self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.events import UserTranscript
 from agent.nlu.hook import Listen
 from agent.testing import ScriptedHook, VirtualCall, virtual_time
 
@@ -32,6 +33,9 @@ async def test_a_name_that_goes_on_over_the_reply_is_one_new_turn(rehearse: Any,
         assert call.turns[-1] == "my name is John Doe"
         items = [item.text for item in call.call.history.items if item.role == "user"]
         assert items == ["my name is John Doe"]
+        finals = [event for event in call.of(UserTranscript) if event.final]
+        assert finals[-1].text == "my name is John Doe"
+        assert len({event.item_id for event in finals}) == 1, "the client shows one contribution"
         assert "john" not in spoken(call)[:4], "the first reply stopped before its end"
 
 
