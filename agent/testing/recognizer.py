@@ -17,6 +17,9 @@ __all__ = ["Reading", "ScriptedRecognizer", "ScriptedStream"]
 MS_PER_WORD = 320
 """Audio that reveals another word where the sound carries none."""
 
+PUNCTUATED = 0.9
+"""How sure a recogniser that punctuates is of the end at a full stop."""
+
 HEARD_SHARE = 0.6
 """A word is understood when this share of its sound came."""
 
@@ -70,7 +73,7 @@ class ScriptedStream:
         if owner.broken or reading.fails:
             raise EngineError("scripted failure")
         text = text if reading.text is None else reading.text
-        return Hypothesis(text, text, end_of_turn=reading.end_of_turn)
+        return Hypothesis(text, text, end_of_turn=_ends(text) if reading.end_of_turn is None else reading.end_of_turn)
 
     def close(self) -> None:
         """Marks the stream closed."""
@@ -122,3 +125,8 @@ class ScriptedRecognizer:
 
     async def close(self) -> None:
         """Nothing to free."""
+
+
+def _ends(text: str) -> float | None:
+    """What a recogniser that punctuates thinks of a text that is punctuated."""
+    return PUNCTUATED if text.endswith(tuple(".?!。？！")) else None

@@ -145,7 +145,7 @@ async def stage(
     **conversation: Any,
 ) -> AsyncIterator[Stage]:
     # Replies begun ahead have tests of their own.
-    settings = Settings(conversation={"speculate": False} | conversation)
+    settings = Settings(conversation={"speculate": False} | conversation, listening={"endpoint": "silence"})
     synthesizer = ScriptedSynthesizer()
     recognizer = ScriptedRecognizer(texts)
     phrases = PhraseBook(settings.phrases, synthesizer)

@@ -33,7 +33,7 @@ class Story:
     def __init__(self, *, end_of_turn: EndOfTurn | None = None, language: str = "en", **conversation: object) -> None:
         self.machine = TurnMachine(
             ConversationSettings.model_validate(conversation),
-            ListeningSettings(),
+            ListeningSettings(stop_ms=round(STOP_S * 1000)),
             end_of_turn or SilenceEndpoint(ENDPOINT_S * 1000),
             language=language,
         )

@@ -54,7 +54,7 @@ def in_virtual_time(work: Callable[[VirtualLoop], Awaitable[T]], monkeypatch: py
 
 async def parts(nlu: Nlu, *texts: str, **settings: Any) -> CallParts:
     """Scripted engines."""
-    tree = Settings(**settings)
+    tree = Settings(**{"listening": {"endpoint": "silence"}, **settings})
     synthesizer = ScriptedSynthesizer()
     phrases = PhraseBook(tree.phrases, synthesizer)
     await phrases.make([Voice()], Style())

@@ -222,10 +222,10 @@ async def test_a_television_at_low_level_opens_no_turn_and_holds_none_open(rehea
         await call.answer()
         await television(call, 4.0)
         assert call.of(SpeechStarted) == []
-        await call.says("what are your hours")
+        await call.says("what are your hours?")
         spoken_at = call.now_s
         await television(call, 6.0)
-        assert call.turns == ["what are your hours"]
+        assert call.turns == ["what are your hours?"]
         assert call.replies[-1].text == OPEN
         assert call.audible(spoken_at, spoken_at + 1.0)
 

@@ -44,6 +44,7 @@ async def test_a_slow_speaker_who_says_emmm_is_not_cut_off(rehearse: Any, by_tex
     hook = ScriptedHook(by_text({"greeting": ["Hi."], "street": ["Thank you."]}, ["Go on."]))
     async with rehearse(hook) as call:
         await call.answer()
+        await call.pause(0.1)
         began = call.now_s
         await call.says("my address is emmm")
         await call.pause(1.0)
@@ -63,6 +64,7 @@ async def test_a_phone_number_in_three_groups_is_one_turn(rehearse: Any, by_text
     hook = ScriptedHook(by_text(answers, ["Go on."]))
     async with rehearse(hook) as call:
         await call.answer()
+        await call.pause(0.1)
         began = call.now_s
         for group in ("zero seven seven", "one two three", "four five six seven"):
             await call.says(group)

@@ -83,7 +83,7 @@ def test_every_expectation_is_met(check: Check) -> None:
         """
   - agent: Hello
     within_ms: 100
-  - caller: what are your hours
+  - caller: what are your hours?
   - agent: /nine .* six/
     after: We open
     absent: sorry
@@ -115,13 +115,13 @@ def test_what_is_not_met_is_told_with_what_came_instead(check: Check) -> None:
     report = check(
         """
   - agent: Good morning
-  - caller: what are your hours
+  - caller: what are your hours?
   - agent: nine
     within_ms: 10
   - caller: this is slow
   - agent: At last
     within_ms: 600
-  - caller: what are your hours
+  - caller: what are your hours?
   - agent: nine
     absent: evening
   - caller: gibberish
@@ -142,7 +142,7 @@ def test_what_is_not_met_is_told_with_what_came_instead(check: Check) -> None:
     assert "late: after" in failures[1]
     assert "late: after" in failures[2]
     assert failures[4].endswith('said: "Sorry,"'), "told as soon as it was said"
-    assert "understood: what are your hours / " in failures[8]
+    assert "understood: what are your hours? / " in failures[8]
     assert failures[10].endswith("ended: not yet")
 
 
@@ -150,11 +150,11 @@ def test_a_caller_speaks_over_the_agent_when_it_has_said_something(check: Check)
     report = check(
         """
   - agent: Hello
-  - caller: what are your hours
+  - caller: what are your hours?
   - backchannel: mhm
     after: open at nine
   - agent: day of the week
-  - caller: what are your hours
+  - caller: what are your hours?
   - caller: no goodbye please
     after: nine
   - absent: evening
@@ -170,7 +170,7 @@ def test_what_is_never_said_is_no_moment_to_speak(check: Check) -> None:
     report = check(
         """
   - agent: Hello
-  - caller: what are your hours
+  - caller: what are your hours?
     after: never said
 """
     )
@@ -206,7 +206,7 @@ def test_a_call_that_ends_early_fails_the_rest_at_once(check: Check) -> None:
 
 
 def test_engines_take_the_time_that_is_stated(check: Check) -> None:
-    steps = "  - agent: Hello\n  - caller: what are your hours\n  - agent: nine\n    within_ms: 800\n"
+    steps = "  - agent: Hello\n  - caller: what are your hours?\n  - agent: nine\n    within_ms: 800\n"
     assert check(steps).passed
     assert not check(steps, "engines: {voice_ms: 900}").passed
 
