@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from agent.asr.protocol import Hypothesis, Recognizer, RecognizerStream
-from agent.media.frames import Pcm
+from agent.media.frames import HEARING_HZ, Pcm
 
 __all__ = ["Ear"]
+
+
+SILENCE_SAMPLES = HEARING_HZ * 80 // 1000
+"""What closed the segment before is silence for longer than this, and may hold the breath of the next word."""
 
 
 class Ear:
@@ -35,7 +39,8 @@ class Ear:
         if self._stream is None:
             self._stream = self.recognizer.stream(language=self.language)
             self._seen = 0
-            repeated = 0
+            # The turn before had the rest of it, and its last word must not be the first of this one.
+            repeated = max(0, repeated - SILENCE_SAMPLES)
         self._stream.push(pcm[repeated:])
 
     def push(self, pcm: Pcm) -> None:

@@ -60,12 +60,13 @@ class Interruption:
             language=self.language,
             min_words=self._settings.barge_in_min_words,
         )
-        final = caller.final
+        return Overheard.FEW if heard is Overheard.WORDS and self._shred() else heard
+
+    def _shred(self) -> bool:
+        """A shred of an echo is read as words that nobody said, but seldom with confidence."""
+        final = self._caller.final
         unsure = isinstance(final, FinalHeard) and final.confidence < UNSURE
-        # A shred of an echo is read as words that nobody said, but seldom with confidence.
-        if heard is Overheard.WORDS and unsure and self._said.echoes(caller.since or 0.0):
-            return Overheard.FEW
-        return heard
+        return unsure and self._settings.echo_guard and self._said.echoes(self._caller.since or 0.0)
 
     def may_stop(self, reply: Running) -> bool:
         """Whether speech may stop this reply."""
@@ -81,7 +82,9 @@ class Interruption:
         # second reading that agrees, since the first one of an echo is often of words that nobody said.
         partial = self._caller.partial
         if partial.stable:
-            return self.hears(partial.stable) is Overheard.WORDS
+            # All of it may read as an echo although its beginning does not.
+            whole = self.hears(partial.text)
+            return self.hears(partial.stable) is Overheard.WORDS and whole is not Overheard.ECHO
         return self.hears(partial.text) is not Overheard.ECHO and now - since >= WARY_S
 
     def _wary(self, reply: Running, since: float, now: float) -> bool:
@@ -93,9 +96,9 @@ class Interruption:
     def takes_floor(self, reply: Running, since: float, now: float) -> bool:
         """Speech that began at `since` goes on over a paused reply: is it meant for us?"""
         partial = self._caller.partial
-        if self.hears(partial.stable) is Overheard.WORDS:
-            return True
         heard = self.hears(partial.text)
+        if self.hears(partial.stable) is Overheard.WORDS and heard is not Overheard.ECHO:
+            return True
         # Words that may still change count for no more than sound without words.
         after_s = SURE_INTERRUPTION_S if heard is Overheard.WORDS else heard.interrupts_after()
         if self._wary(reply, since, now):
@@ -124,7 +127,7 @@ class Interruption:
         """Whether words that do not take the floor may answer what is just being asked."""
         if heard is Overheard.BACKCHANNEL:
             return may_answer(self._said.so_far, expect, self.language)
-        return heard is Overheard.FEW
+        return heard is Overheard.FEW and not self._shred()
 
     def is_meant(self, text: str, expect: Expect) -> bool:
         """Whether a turn's words are for us, although they may have begun over a reply that is over now."""

@@ -165,10 +165,8 @@ def test_a_caller_asks_three_questions_and_interrupts(
     everything = " ".join(heard)
     assert re.search(r"closed", everything)
     assert re.search(r"(thirty|30) days", everything)
-    # The barge-in cut one reply, and only that one.
-    assert [item["status"] for item in agents].count("cancelled") == 1
-    cut = next(item for item in agents if item["status"] == "cancelled")
-    assert cut["heard"]
+    # The barge-in cut one reply, and only that one; an answer to half a turn is given up before it is heard.
+    (cut,) = [item for item in agents if item["status"] == "cancelled" and item["heard"]]
     assert cut["unheard"]
     # Sound arrived whole.
     assert inbound["energy"] > 0.01

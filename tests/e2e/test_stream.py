@@ -129,12 +129,11 @@ async def test_an_order_is_looked_up_by_its_spoken_number(server: Server) -> Non
         await caller.until(lambda: caller.heard, "the greeting")
         await caller.quiet()
         caller.to_say.append(say("Where is my order? The number is four two seven one.", 8_000))
-        await caller.until(lambda: caller.transcripts("user"), "the question's transcript")
-        before = len(caller.heard)
-        await caller.until(lambda: len(caller.heard) > before, "the answer")
-        await caller.quiet()
-        await caller.until(lambda: len(caller.transcripts("agent")) == 2, "the end of the answer")
-        assert "four two seven one is on its way" in caller.transcripts("agent")[1]
+        # Answered after the first sentence already, perhaps; the second goes on with that turn.
+        await caller.until(
+            lambda: any("four two seven one is on its way" in text for text in caller.transcripts("agent")),
+            "the answer to both sentences",
+        )
 
 
 async def test_speaking_over_the_agent_stops_it(server: Server) -> None:
