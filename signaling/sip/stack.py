@@ -17,7 +17,7 @@ from signaling.sip.peer import Peer, TransportName
 from signaling.sip.protocol import News, Output, Send
 from signaling.sip.session_timer import INTERVAL_S
 from signaling.sip.timers import Schedule, Timings
-from signaling.sip.transaction.base import Transaction
+from signaling.sip.transaction.base import State, Transaction
 from signaling.sip.transaction.client import ClientTransaction
 from signaling.sip.transaction.server import ServerTransaction
 from signaling.sip.transaction.table import MAX_TRANSACTIONS, TransactionTable
@@ -98,6 +98,20 @@ class Exchange:
             self.start(now)
             return
         self._user.on_answer(self, response, now)
+
+    @property
+    def proceeding(self) -> bool:
+        """A provisional response came, and no final one yet."""
+        return self.transaction is not None and self.transaction.state is State.PROCEEDING
+
+    def give_up(self) -> None:
+        """The next final response is the last: challenges are not met any more."""
+        self._attempts = MAX_ATTEMPTS
+
+    def abandon(self) -> None:
+        """Nobody waits for a response any more."""
+        if self.transaction is not None:
+            self.transaction.abandon()
 
     def on_timeout(self, transaction: Transaction, now: float) -> None:
         self._fail(transaction, 408, now)

@@ -103,6 +103,11 @@ class Transaction:
         else:
             self._deadlines.set(timer, now + seconds)
 
+    def abandon(self) -> None:
+        """Nobody waits for its end: free it where only the peer could end it."""
+        if self.state in (State.CALLING, State.PROCEEDING):
+            self._terminate()
+
     def unreachable(self, now: float) -> None:
         """The transport could not send."""
         raise NotImplementedError

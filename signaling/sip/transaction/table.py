@@ -108,4 +108,3 @@ def server_key(request: Request, method: str) -> Key:
         return (via.branch, via.sent_by, method)
     top = f"{via.transport} {via.sent_by} {via.branch}"
     return (str(request.uri), request.sender.tag or "", request.call_id, str(request.cseq.number), top, method)
-
