@@ -206,7 +206,7 @@ class Negotiation:
         if audio.secure:
             remote_crypto = audio.crypto[0]
             local_crypto = self._key_for(remote_crypto)
-        agreement = self._agree(audio, chosen, tuple(shared), local_crypto, remote_crypto)
+        agreement = self._agree(audio, chosen, (chosen,), local_crypto, remote_crypto)
         events = ((agreement.event_type, agreement.event_clock_hz),) if agreement.event_type is not None else ()
         mine = Audio(
             address=self.local.address,

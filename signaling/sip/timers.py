@@ -12,6 +12,9 @@ from typing import Protocol
 
 __all__ = ["Deadlines", "Schedule", "Ticking", "Timings"]
 
+MIN_SWEEP = 64
+"""Cancelled entries that are not worth a sweep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timings:
@@ -32,7 +35,7 @@ class Timings:
     @property
     def linger_d(self) -> float:
         """Timer D: at least 32 s."""
-        return max(32.0 if self.t1 >= 0.5 else 0.0, 64 * self.t1)
+        return max(32.0, self.timeout)
 
 
 class Ticking(Protocol):
@@ -42,28 +45,72 @@ class Ticking(Protocol):
         """Act on those that have passed."""
 
 
+class Entry:
+    """One deadline in the heap; a cancelled one has no owner."""
+
+    __slots__ = ("order", "owner", "queued", "when")
+
+    def __init__(self, when: float, order: int, owner: Ticking) -> None:
+        self.when = when
+        self.order = order
+        self.owner: Ticking | None = owner
+        self.queued = True
+
+    def __lt__(self, other: Entry) -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+
 class Schedule:
-    """A heap of who is due when. A deadline that was moved leaves a stale entry, which costs one idle `tick`."""
+    """Who is due when: a heap. Cancelled entries are swept out once they are the greater part."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Ticking]] = []
+        self._heap: list[Entry] = []
         self._order = itertools.count()
+        self._dead = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     @property
     def next_at(self) -> float | None:
         """When `run` is wanted again; None: no deadline."""
-        return self._heap[0][0] if self._heap else None
+        while self._heap and self._heap[0].owner is None:
+            heapq.heappop(self._heap)
+            self._dead -= 1
+        return self._heap[0].when if self._heap else None
 
-    def at(self, when: float, owner: Ticking) -> None:
-        heapq.heappush(self._heap, (when, next(self._order), owner))
+    def at(self, when: float, owner: Ticking) -> Entry:
+        """Have `owner` ticked then."""
+        entry = Entry(when, next(self._order), owner)
+        heapq.heappush(self._heap, entry)
+        return entry
+
+    def cancel(self, entry: Entry) -> None:
+        """Forget a deadline that has not passed."""
+        if entry.owner is None:
+            return
+        entry.owner = None
+        self._dead += entry.queued
+        if self._dead > MIN_SWEEP and 2 * self._dead > len(self._heap):
+            self._heap = [kept for kept in self._heap if kept.owner is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0
 
     def run(self, now: float) -> None:
         """Tick all who are due at `now`. Deadlines set meanwhile wait for the next run, so this always ends."""
-        due: list[Ticking] = []
-        while self._heap and self._heap[0][0] <= now:
-            due.append(heapq.heappop(self._heap)[2])
-        for owner in due:
-            owner.tick(now)
+        due: list[Entry] = []
+        while self._heap and self._heap[0].when <= now:
+            entry = heapq.heappop(self._heap)
+            entry.queued = False
+            if entry.owner is None:
+                self._dead -= 1
+            else:
+                due.append(entry)
+        for entry in due:
+            # An earlier one's tick may have cancelled it.
+            owner, entry.owner = entry.owner, None
+            if owner is not None:
+                owner.tick(now)
 
 
 class Deadlines:
@@ -74,24 +121,27 @@ class Deadlines:
     def __init__(self, schedule: Schedule, owner: Ticking) -> None:
         self._schedule = schedule
         self._owner = owner
-        self._at: dict[str, float] = {}
+        self._at: dict[str, Entry] = {}
 
     def set(self, name: str, when: float) -> None:
         """Set or move a deadline."""
-        self._at[name] = when
-        self._schedule.at(when, self._owner)
+        if name in self._at:
+            self.clear(name)
+        self._at[name] = self._schedule.at(when, self._owner)
 
     def clear(self, *names: str) -> None:
         """Remove deadlines: those named, or all."""
         for name in names or tuple(self._at):
-            self._at.pop(name, None)
+            entry = self._at.pop(name, None)
+            if entry is not None:
+                self._schedule.cancel(entry)
 
     def __contains__(self, name: str) -> bool:
         return name in self._at
 
     def take_due(self, now: float) -> list[str]:
         """Names whose time has come, earliest first; each is removed."""
-        due = sorted((when, name) for name, when in self._at.items() if when <= now)
+        due = sorted((entry.when, name) for name, entry in self._at.items() if entry.when <= now)
         for _, name in due:
-            del self._at[name]
+            self.clear(name)
         return [name for _, name in due]
