@@ -58,8 +58,12 @@ def test_a_call_is_answered_and_ended(transport: str) -> None:
     idle(network, caller, callee)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_whole_flow_survives_a_fifth_of_datagrams_lost(seed: int) -> None:
+def test_the_whole_flow_survives_a_fifth_of_datagrams_lost() -> None:
+    assert sum(lossy_flow(seed) for seed in range(25)) > 50
+
+
+def lossy_flow(seed: int) -> int:
+    """Ring, answer, hold, digit, hang up; returns the number of datagrams that were lost."""
     network = Network(loss=0.2, seed=seed)
     caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
     dial(network, caller, callee)
@@ -79,8 +83,8 @@ def test_the_whole_flow_survives_a_fifth_of_datagrams_lost(seed: int) -> None:
     assert [news.digit for news in caller.told(DigitReceived)] == ["5"]
     network.do(callee, HangUp(offer.call))
     idle(network, caller, callee)
-    assert network.lost
     assert (ends(caller), ends(callee)) == ([(EndCause.PEER_HUNG_UP, 0)], [(EndCause.HUNG_UP, 0)])
+    return network.lost
 
 
 def test_ringing_is_reliable_where_both_can() -> None:
