@@ -67,7 +67,7 @@ class Uri:
 
     def header(self, name: str) -> str | None:
         """A header's value without escapes."""
-        return next((percent_unquote(value) for key, value in self.headers if key.lower() == name), None)
+        return next((percent_unquote(value) for key, value in self.headers if key.lower() == name.lower()), None)
 
     @property
     def host_port(self) -> str:

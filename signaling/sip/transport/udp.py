@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from signaling.sip.parser import UnreadableMessage, parse_message
 from signaling.sip.peer import Peer
@@ -42,8 +43,8 @@ class UdpSocket(asyncio.DatagramProtocol):
         return ":" in self.address[0]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        # Python 3.11's own datagram transport is no subclass of it.
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
         if not data.strip(b"\r\n\x00"):

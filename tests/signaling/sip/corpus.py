@@ -71,7 +71,8 @@ SERVED = {
     "inv2543": 400,
 }
 """How a user agent meets each request it can read. We are no registrar: REGISTER is not allowed here. Max-Forwards 0
-concerns proxies only; wsinv has a To tag, so it belongs to a call that does not exist; inv2543 has no Contact, which no answer could do without."""
+concerns proxies only; wsinv has a To tag, so it belongs to a call that does not exist; inv2543
+has no Contact, which no answer could do without."""
 
 
 def message(name: str) -> bytes:
