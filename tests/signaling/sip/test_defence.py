@@ -1,0 +1,136 @@
+"""What strangers, scanners and guessers get."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from signaling.sip.defence import Door, DoorSettings, Stance
+from signaling.sip.digest import Account, DigestServer
+from signaling.sip.message import Request, Response
+from signaling.sip.peer import Peer
+from signaling.sip.protocol import CallEstablished, CallOffered, Dial
+from signaling.sip.uri import parse_uri
+from tests.signaling.sip.network import Host, Network, auto_answer, dial
+
+NET = (ipaddress.ip_network("10.0.0.0/24"),)
+SCANNER = Peer("udp", "198.51.100.7", 5060)
+
+
+def digest() -> DigestServer:
+    return DigestServer("example.org", {"1000": "secret"}.get)
+
+
+def probe(network: Network, host: Host, method: str, user: str, number: int = 1) -> list[bytes]:
+    """What a scanner hears, without what differs by chance."""
+    before = len(host.sent)
+    network.put(
+        host,
+        f"{method} sip:{user}@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.7;branch=z9hG4bK{user}{number}\r\n"
+        f"From: <sip:s@h>;tag=1\r\nTo: <sip:s@10.0.0.2>\r\nCall-ID: x\r\nCSeq: {number} {method}\r\n"
+        f"Contact: <sip:s@198.51.100.7>\r\n\r\n".encode(),
+        SCANNER,
+    )
+    return [message.start_line.encode() for message in host.sent[before:]]
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "INVITE", "REGISTER", "BYE", "SUBSCRIBE", "FOO"])
+def test_a_stranger_hears_nothing(method: str) -> None:
+    network = Network()
+    host = network.add("10.0.0.2", door=DoorSettings(trusted=NET))
+    assert probe(network, host, method, "1000") == []
+    assert host.agent.transactions == 0
+    assert not host.told(CallOffered)
+
+
+@pytest.mark.parametrize("stance", list(Stance))
+def test_known_and_unknown_extensions_look_the_same(stance: Stance) -> None:
+    network = Network()
+    host = network.add("10.0.0.2", door=DoorSettings(trusted=NET, stance=stance), digest=digest())
+    for method in ("INVITE", "REGISTER", "OPTIONS"):
+        assert probe(network, host, method, "1000", 1) == probe(network, host, method, "9999", 2)
+
+
+def test_a_trusted_address_may_call_and_is_not_limited() -> None:
+    network = Network()
+    caller = network.add("10.0.0.1")
+    host = network.add("10.0.0.2", door=DoorSettings(trusted=NET, requests_per_minute=1))
+    for number in range(5):
+        network.do(caller, Dial(f"c{number}", parse_uri("sip:1@10.0.0.2"), caller.media))
+    network.run(0.5)
+    assert len(host.told(CallOffered)) == 5
+
+
+@pytest.mark.parametrize(("password", "works"), [("secret", True), ("guess", False)])
+def test_a_caller_proves_its_password(password: str, works: bool) -> None:
+    network = Network()
+    caller = network.add("10.0.0.1", account=Account("1000", password))
+    host = network.add("10.0.0.2", door=DoorSettings(), digest=digest())
+    auto_answer(host)
+    dial(network, caller, host)
+    network.run(1.0)
+    assert bool(caller.told(CallEstablished)) is works
+    assert caller.methods()[:3] == ["INVITE", "ACK", "INVITE"]
+    assert host.statuses() == ([401, 100, 200] if works else [401, 403])
+    if works:
+        assert host.told(CallOffered)[0].user == "1000"
+
+
+def test_wrong_passwords_earn_a_ban_that_ends() -> None:
+    network = Network()
+    guesser = network.add("10.0.0.1", account=Account("1000", "guess"))
+    host = network.add("10.0.0.2", door=DoorSettings(failures=3, ban_s=60.0), digest=digest())
+    for number in range(5):
+        network.do(guesser, Dial(f"c{number}", parse_uri("sip:1@10.0.0.2"), guesser.media))
+        network.run(0.5)
+    assert host.statuses().count(403) == 3
+    heard = len(host.sent)
+    network.run(20.0)
+    assert len(host.sent) == heard
+    network.run(60.0)
+    network.do(guesser, Dial("late", parse_uri("sip:1@10.0.0.2"), guesser.media))
+    network.run(0.5)
+    assert host.statuses()[-1] == 403
+
+
+def test_a_flood_is_dropped_by_address() -> None:
+    door = Door(DoorSettings(requests_per_minute=60, open_to_all=True))
+    assert sum(door.hears(SCANNER, 0.0) for _ in range(500)) == 60
+    assert door.hears(Peer("udp", "198.51.100.8", 5060), 0.0)
+    assert door.hears(SCANNER, 1.1)
+    assert door.dropped == 440
+
+
+def test_the_addresses_of_one_ipv6_customer_count_as_one() -> None:
+    door = Door(DoorSettings(requests_per_minute=10, open_to_all=True))
+    assert sum(door.hears(Peer("udp", f"2001:db8::{n:x}", 5060), 0.0) for n in range(1, 100)) == 10
+
+
+def test_a_mapped_address_is_the_ipv4_address() -> None:
+    door = Door(DoorSettings(trusted=NET))
+    assert door.trusts(Peer("udp", "::ffff:10.0.0.9", 5060))
+    assert not door.trusts(Peer("udp", "::ffff:10.0.1.9", 5060))
+
+
+def test_a_full_transaction_table_answers_503_and_keeps_nothing() -> None:
+    network = Network()
+    caller, host = network.add("10.0.0.1"), network.add("10.0.0.2", max_transactions=2)
+    for number in range(4):
+        network.do(caller, Dial(f"c{number}", parse_uri("sip:1@10.0.0.2"), caller.media))
+    network.run(0.1)
+    assert sorted(host.statuses()) == [100, 100, 503, 503]
+    refusal = next(m for m in host.sent if isinstance(m, Response) and m.status == 503)
+    assert refusal.headers.get("Retry-After") == "5"
+    assert host.agent.transactions == 2
+
+
+def test_a_response_to_nothing_of_ours_is_dropped() -> None:
+    network = Network()
+    caller, host = network.add("10.0.0.1"), network.add("10.0.0.2")
+    dial(network, caller, host)
+    sent = caller.sent[0]
+    assert isinstance(sent, Request)
+    forged = Response.to_request(sent, 200, tag="x").to_bytes().replace(sent.via.branch.encode(), b"z9hG4bKguess")
+    network.put(caller, forged, host.peer)
+    assert not caller.told(CallEstablished)
