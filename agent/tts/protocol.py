@@ -39,6 +39,8 @@ class Speech:
 
     pcm: npt.NDArray[np.int16]
     words: tuple[Word, ...] = field(default=())
+    source: str = ""
+    """Name and version of the engine that made it (`EngineInfo.identity`), where one of several may have; else empty."""
 
 
 class Synthesizer(Protocol):
