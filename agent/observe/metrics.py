@@ -101,7 +101,10 @@ class Metrics:
         )
         self._cache_bytes = Gauge("voice_cache_bytes", "What a tier holds.", ("tier",), registry=self.registry)
         self._predictions = Counter(
-            "voice_cache_predictions_total", "Speech made ahead, by what became of it.", ("result",), registry=self.registry
+            "voice_cache_predictions_total",
+            "Speech made ahead, by what became of it.",
+            ("result",),
+            registry=self.registry,
         )
         self._cache_saved = Counter(
             "voice_cache_saved_seconds_total", "Waiting that cached speech spared callers.", registry=self.registry

@@ -11,11 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from agent.asr.protocol import EngineInfo, Word
 from agent.errors import ConfigError, EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
 from agent.language import primary_language
 from agent.tts.plain import plain_text, speakable, word_spans
-from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+from agent.tts.protocol import CUT_SHORT, Speech, Style, Synthesizer, Voice
 from agent.tts.shaping import audible
 
 __all__ = ["Cause", "FallbackSynthesizer"]
@@ -148,7 +150,7 @@ class FallbackSynthesizer:
         last = "nothing to say"
         for index in order:
             if not speakable(rest):
-                return
+                break
             engine = self._engines[index]
             as_voice = self._voice_for(engine, voice)
             said = 0
@@ -171,12 +173,16 @@ class FallbackSynthesizer:
                 rest = rest[spans[said][0] :] if said < len(spans) else ""
                 if length_s and not said:
                     # Sound without word times: no telling where it stopped, and nothing may be said twice.
+                    yield _cut_short()
                     return
                 continue
             self._health[index].worked()
             return
         if speakable(rest):
             raise EngineError(f"no voice engine could speak: {last}")
+        if began_s:
+            # All words were said, but the engine did not end by itself.
+            yield _cut_short()
 
     async def close(self) -> None:
         """Close all engines, whatever any of them raises."""
@@ -284,6 +290,10 @@ async def _next(pieces: AsyncIterator[Speech]) -> Speech | None:
 def _speaks(info: EngineInfo, language: str) -> bool:
     wanted = primary_language(language)
     return any(primary_language(tag) == wanted for tag in info.languages)
+
+
+def _cut_short() -> Speech:
+    return Speech(np.zeros(0, np.int16), (), CUT_SHORT)
 
 
 def _shifted(piece: Speech, by_s: float, source: str) -> Speech:
