@@ -9,24 +9,18 @@ data.toml. Other languages have no rule for names, so under the policy `names` a
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Literal
 
 from agent.language import primary_language
+from agent.voicecache.names import DATA, PUBLIC, WORD, names_in
 
 __all__ = ["Privacy"]
 
-_DATA = tomllib.loads(files("agent.voicecache").joinpath("data.toml").read_text(encoding="utf-8"))
-_OPENERS = frozenset(_DATA["openers"].split())
-_PUBLIC = frozenset(_DATA["public"].split())
-_NUMBERS = frozenset(_DATA["numbers"].split())
-_WEAK_NUMBERS = frozenset(_DATA["weak_numbers"].split())
+_NUMBERS = frozenset(DATA["numbers"].split())
+_WEAK_NUMBERS = frozenset(DATA["weak_numbers"].split())
 _HAN_DIGITS = re.compile(r"[零〇一二两三四五六七八九十百千万亿]")
 _HAN_WEAK = re.compile(r"(?:一下|一些|一点|一样|一起|一定|一直|万一|统一|第一|唯一|一切|一般)")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_SENTENCE_END = re.compile(r"[.!?…:]\s+|\n")
 _SLOT = re.compile(r"\{[a-z_]+\}")
 
 
@@ -40,7 +34,7 @@ class Privacy:
 
     def __init__(self, policy: Literal["none", "digits", "names"] = "names", public_words: Iterable[str] = ()) -> None:
         self._policy = policy
-        self._public = _PUBLIC | {part.lower() for word in public_words for part in _WORD.findall(word)}
+        self._public = PUBLIC | {part.lower() for word in public_words for part in WORD.findall(word)}
 
     def private(self, text: str, language: str, *, marked: bool = False) -> bool:
         """Whether `text` (source or as read, places such as `{name}` left open) must stay in memory."""
@@ -52,16 +46,7 @@ class Privacy:
         text = _SLOT.sub(" ", text)
         if _has_number(text, tag):
             return True
-        return self._policy == "names" and (tag != "en" or self._has_name(text))
-
-    def _has_name(self, text: str) -> bool:
-        for sentence in _SENTENCE_END.split(text):
-            for index, word in enumerate(_WORD.findall(sentence)):
-                bare = word.replace("’", "'").lower()
-                known = bare in self._public or bare.removesuffix("'s") in self._public
-                if word[0].isupper() and not known and not (index == 0 and bare in _OPENERS):
-                    return True
-        return False
+        return self._policy == "names" and (tag != "en" or bool(names_in(text, self._public)))
 
 
 def _has_number(text: str, tag: str) -> bool:
@@ -69,6 +54,6 @@ def _has_number(text: str, tag: str) -> bool:
         return True
     if tag == "zh":
         return bool(_HAN_DIGITS.search(_HAN_WEAK.sub("", text)))
-    words = [word.lower() for word in _WORD.findall(text)]
+    words = [word.lower() for word in WORD.findall(text)]
     weak = sum(word in _WEAK_NUMBERS for word in words)
     return weak > 1 or any(word in _NUMBERS for word in words)

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.voicecache.names import names_in
+
 __all__ = ["Situation", "fill", "slots_of", "template", "word_buckets"]
 
 BUCKETS = 1 << 14
@@ -25,8 +27,6 @@ MIN_VALUE_CHARS = 2
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d[\d ,.-]*\d|\d")
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}")
-_NOT_NAMES = frozenset({"I", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"})
 _COMMON = frozenset(
     "a an and the i i'm it it's is to of in on my me you your for that this with do can have was be at so um uh".split()
 )
@@ -69,7 +69,7 @@ def heard_slots(heard: str) -> dict[str, str]:
     slots: dict[str, str] = {}
     if numbers := _NUMBER.findall(heard):
         slots["heard_number"] = numbers[-1]
-    if names := [name for name in _NAME.findall(heard) if name not in _NOT_NAMES]:
+    if names := names_in(heard):
         slots["heard_name"] = names[-1]
     return slots
 
