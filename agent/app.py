@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from agent import models
 from agent.asr.factory import create_recognizer
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
 from agent.core.pool import WorkerPool
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.listening.sound import TurnSound, load_turn_model
 from agent.media.gathering import check_media
 from agent.media.lag import LagGate
 from agent.media.port import MediaPort
@@ -25,6 +26,7 @@ from agent.media.ticker import Ticker
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import Recordings
 from agent.speech.clips import load_clips
 from agent.speech.phrases import PhraseBook
@@ -167,6 +169,11 @@ async def open_parts(
     stack.push_async_callback(recognizer.close)
     synthesizer = await create_synthesizer(settings, pool)
     stack.push_async_callback(synthesizer.close)
+    turn_model = await load_turn_model(settings, pool)
+
+    def turn_sound() -> TurnSound | None:
+        return TurnSound(turn_model, pool) if settings.listening.endpoint == "fused" else None
+
     phrases = PhraseBook(settings.phrases, synthesizer)
     await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
     return CallParts(
@@ -179,4 +186,6 @@ async def open_parts(
         clips=load_clips(settings.clips, synthesizer.info.sample_rate_hz),
         metrics=metrics,
         voices=lambda: synthesizer.info.voices,
+        load=lambda: pool.load,
+        turn_sound=turn_sound,
     )

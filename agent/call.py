@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Coroutine
 
-from agent.asr.protocol import Recognizer
-from agent.config import Settings
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.machine import TurnMachine
-from agent.errors import CallGone, HookError, MediaError, ProtocolError
+from agent.errors import CallGone, HookError, MediaError, NotInterruptible, ProtocolError
 from agent.events import (
-    AgentText,
     CallEnded,
     CallEvent,
     CallFault,
@@ -28,32 +24,22 @@ from agent.events import (
     MediaResumed,
     MediaStalled,
     Observer,
-    OutputCleared,
-    OutputPaused,
-    OutputResumed,
-    PlayoutStarted,
-    PlayoutStopped,
-    ReplyFinished,
-    ReplyStarted,
-    ReplyStatus,
+    SpeechStarted,
     TransferRequested,
-    UserTranscript,
 )
-from agent.hearing import Hearing, new_item_id
-from agent.language import primary_language
-from agent.line import NOT_RESUMED, CallClock, Line
+from agent.hearing import Hearing
+from agent.line import CallClock, Line
 from agent.listening.endpoint import SilenceEndpoint
-from agent.listening.silero import VadEngine
+from agent.listening.fused import create_endpoint
+from agent.manner import Manner
 from agent.media.dtmf import DIGITS
 from agent.media.frames import Pcm
 from agent.media.port import MediaPort, ResumablePort
-from agent.nlu.hook import Action, Dtmf, Listen, Nlu, Send, Session, SwitchLanguage, SwitchVoice, Transfer, Turn
-from agent.observe.metrics import Metrics, Outcome
-from agent.reply import Reply, ReplyResult
-from agent.speech.phrases import PhraseBook
-from agent.speech.speaker import Speaker
-from agent.timings import timings_of
-from agent.tts.protocol import Style, Synthesizer, Voice
+from agent.nlu.hook import Action, Dtmf, Listen, Send, Session, SwitchLanguage, SwitchVoice, Transfer
+from agent.outcome import outcome_of
+from agent.parts import CallParts
+from agent.speaking import Speaking
+from agent.tts.protocol import Style, Voice
 
 __all__ = ["Call", "CallParts"]
 
@@ -66,53 +52,6 @@ MAX_FRAME_FAULTS = 50
 """A call of which this many frames in a row (one second) fail is beyond help and is ended."""
 
 MAX_TYPED_CHARS = 4_000
-
-OUTCOMES: dict[str, Outcome] = {
-    "transferred": "transferred",
-    "caller hung up": "hung_up",
-    "peer closed": "hung_up",
-    "peer vanished": "lost",
-    "not connected": "lost",
-    NOT_RESUMED: "lost",
-    "internal error": "failed",
-    "server stopped": "drained",
-}
-"""End reasons that are not simply `completed`, as the metrics name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallParts:
-    """What all calls of a process share."""
-
-    settings: Settings
-    nlu: Nlu
-    recognizer: Recognizer
-    synthesizer: Synthesizer
-    vad: VadEngine
-    phrases: PhraseBook
-    clips: Mapping[str, Pcm]
-    """Recordings that `Play` names: int16 [n] mono at the synthesiser's rate."""
-    metrics: Metrics
-    voices: Callable[[], tuple[str, ...]]
-    """Names of the voices that can be asked for."""
-
-
-@dataclass(slots=True)
-class _Speaking:
-    """The reply that is running."""
-
-    revision: int
-    response_id: str
-    item_id: str
-    ask: turns.Ask | None
-    speaker: Speaker
-    reply: Reply
-    task: asyncio.Task[None] | None = None
-    audible_at: float | None = None
-    final_ms: float | None = None
-    user_item_id: str = ""
-    """The caller's item it answers."""
-    timings_sent: bool = False
 
 
 class Call:
@@ -138,11 +77,8 @@ class Call:
         now: Callable[[], float] | None = None,
     ) -> None:
         self.parts = parts
-        self._check_heard(session.language, "language")
-        self.session = session
+        self._manner = Manner(parts, session.language)
         self.id = session.id
-        self._voice = Voice(parts.settings.tts.voice, self._spoken(session.language))
-        self._style = Style(parts.settings.tts.rate)
         self.history = History()
         self.end_reason: str | None = None
         self._observer = observer
@@ -152,7 +88,7 @@ class Call:
         self._machine = TurnMachine(
             parts.settings.conversation,
             parts.settings.listening,
-            SilenceEndpoint(parts.settings.listening.endpoint_silence_ms),
+            create_endpoint(parts.settings.listening),
             language=session.language,
         )
         self._hearing = Hearing(
@@ -163,13 +99,21 @@ class Call:
             self,
             language=session.language,
             now=self._now,
+            sound=parts.turn_sound(),
         )
-        self._speaking: _Speaking | None = None
+        self._speaking = Speaking(parts, self._line, self._hearing, self.history, session, self, now=self._now)
+        self._events: deque[turns.Event] = deque()
+        """What the turn machine is still to be told; more than one only while its commands are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
         self._floor = self._machine.floor
         self._frame_faults = 0
+
+    @property
+    def session(self) -> Session:
+        """Who is calling, and the hook's memory of the call."""
+        return self._speaking.session
 
     @property
     def language(self) -> str:
@@ -179,12 +123,12 @@ class Call:
     @property
     def voice(self) -> str:
         """Name of the voice that speaks."""
-        return self._voice.name
+        return self._manner.voice.name
 
     @property
     def speaking_as(self) -> tuple[Voice, Style]:
         """Voice and style of the next clause."""
-        return self._voice, self._style
+        return self._manner.voice, self._manner.style
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -200,12 +144,13 @@ class Call:
             await self._ended.wait()
         finally:
             self.end_reason = self.end_reason or "server stopped"
+            continues = self._machine.continues
             self._machine.end()
             try:
-                await self._close()
+                await self._close(continues)
             finally:
                 # Also when a part fails to close, or the close is cancelled: somebody waits for the end.
-                self.parts.metrics.call_ended(channel, OUTCOMES.get(self.end_reason, "completed"))
+                self.parts.metrics.call_ended(channel, outcome_of(self.end_reason))
                 log.info("call ended", extra={"call_id": self.id, "reason": self.end_reason})
                 self._closed.set()
 
@@ -221,8 +166,10 @@ class Call:
             self.end_reason = reason
             self._ended.set()
 
-    async def _close(self) -> None:
+    async def _close(self, continues: str) -> None:
         try:
+            self._speaking.close()
+            await self._hearing.last_words(continues)
             self._let_go()
         finally:
             # Whatever of the above fails: no task and no port may outlive the call.
@@ -233,8 +180,6 @@ class Call:
     def _let_go(self) -> None:
         self._hearing.close()
         self.on_replaced(self.port)
-        if self._speaking is not None:
-            self._finish_reply(self._speaking, "cancelled")
 
     async def _end_tasks(self) -> None:
         try:
@@ -250,18 +195,10 @@ class Call:
 
     def on_replaced(self, port: MediaPort) -> None:
         """A port is about to be closed: count its frames."""
-        stats = port.stats()
-        count = self.parts.metrics.media_frames
-        inbound = stats.inbound
-        count("received", inbound.received)
-        count("fec", inbound.fec)
-        count("concealed", inbound.concealed)
-        count("late", inbound.late)
-        count("duplicate", inbound.duplicate)
-        count("discarded", inbound.dropped)
-        count("sent", stats.packets_sent)
+        self.parts.metrics.port(port.stats())
 
-    def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Run `work` in a task that ends with the call; its failure ends the call."""
         task = asyncio.create_task(work, name=f"{self.id} {name}")
         self._tasks.add(task)
         task.add_done_callback(self._reap)
@@ -292,7 +229,12 @@ class Call:
         self.on_dtmf(digit.upper())
 
     def cancel_reply(self) -> None:
-        """Stop speaking; nothing happens if the agent is silent."""
+        """Stop speaking; nothing happens if the agent is silent.
+
+        Raises NotInterruptible when the hook wants this to be heard in full, or these are the call's last words.
+        """
+        if self._speaking.guarded or self._machine.state is turns.State.CLOSING:
+            raise NotInterruptible("the reply cannot be interrupted")
         self.feed(turns.ClientCancelled())
 
     def respond(self) -> None:
@@ -303,31 +245,13 @@ class Call:
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
     ) -> None:
         """Change settings of the running call. Raises ProtocolError naming the field; nothing is changed then."""
-        voices = self.parts.voices()
-        if voice is not None and voice not in voices:
-            raise ProtocolError(f"expected one of {', '.join(voices)}", field="session.voice", code="invalid_value")
-        if language is not None:
-            self._check_heard(language, "session.language")
-        if silence_ms is not None and not 100 <= silence_ms <= 5000:
-            field = "session.turn_detection.silence_duration_ms"
-            raise ProtocolError("expected 100 to 5000", field=field, code="invalid_value")
-        if voice is not None:
-            self._voice = Voice(voice, self._voice.language)
+        self._manner.check(voice=voice, language=language, silence_ms=silence_ms)
+        self._manner.change(voice=voice, language=language)
         if language is not None:
             self._hearing.language = self._machine.language = language
-            self._voice = Voice(self._voice.name, self._spoken(language))
         if silence_ms is not None:
+            # Whoever names a silence wants that silence, whatever is being said.
             self._machine.end_of_turn = SilenceEndpoint(silence_ms)
-
-    def _check_heard(self, language: str, field: str) -> None:
-        known = self.parts.recognizer.info.languages
-        if primary_language(language) not in known:
-            raise ProtocolError(f"expected one of {', '.join(known)}", field=field, code="invalid_value")
-
-    def _spoken(self, language: str) -> str:
-        """The language to speak to a caller of `language`: that one if a voice has it, else the configured one."""
-        spoken = {primary_language(tag) for tag in self.parts.synthesizer.info.languages}
-        return language if primary_language(language) in spoken else self.parts.settings.tts.language
 
     # -- media (MediaSink) ---------------------------------------------------------------------------------------------
 
@@ -336,7 +260,7 @@ class Call:
         if self._ended.is_set():
             return
         try:
-            self._watch_playout()
+            self._speaking.watch()
             self._hearing.take(pcm)
             self.feed(turns.Tick())
             self._frame_faults = 0
@@ -405,10 +329,7 @@ class Call:
         log.info("call suspended", extra={"call_id": self.id, "reason": reason})
         # What was said before the break is read, and belongs to the turn.
         self._hearing.fall_silent()
-        if (speaking := self._speaking) is not None:
-            # Its times would be those of the network.
-            speaking.timings_sent = speaking.timings_sent or speaking.audible_at is None
-            speaking.speaker.hold(unheard_s)
+        self._speaking.suspend(unheard_s)
         self.emit(CallSuspended(reason, self.parts.settings.conversation.resume_s))
 
     def on_reconnected(self) -> None:
@@ -416,18 +337,7 @@ class Call:
         away_s = self._now.go_on()
         log.info("call resumed", extra={"call_id": self.id, "away_s": round(away_s, 1)})
         self.emit(CallResumed(away_s))
-        speaking = self._speaking
-        if speaking is None:
-            return
-        speaking.speaker.release()
-        policy = self.parts.settings.conversation.resume_policy
-        # A reply of which nothing was heard is no broken one: it is the answer the caller came back for.
-        if speaking.audible_at is None or policy == "continue":
-            return
-        if policy == "repeat":
-            speaking.speaker.repeat_clause()
-        else:
-            self.feed(turns.ClientCancelled())
+        self._speaking.reconnect()
 
     def on_port_fault(self, error: Exception) -> None:
         """A port failed to close; the log has it."""
@@ -437,8 +347,17 @@ class Call:
 
     def feed(self, event: turns.Event) -> None:
         """Give the turn machine an event, and do what it says."""
-        for command in self._machine.on(event, self._now()):
-            self._do(command)
+        self._events.append(event)
+        if len(self._events) > 1:
+            # Its commands are being carried out: what comes of them is told after the last of them.
+            return
+        try:
+            while self._events:
+                for command in self._machine.on(self._events[0], self._now()):
+                    self._do(command)
+                self._events.popleft()
+        finally:
+            self._events.clear()
         if self._machine.floor != self._floor:
             self._floor = self._machine.floor
             self.emit(FloorChanged(self._floor))
@@ -446,162 +365,30 @@ class Call:
     def _do(self, command: turns.Command) -> None:
         match command:
             case turns.RequestFinal(final_id):
-                self._spawn(self._hearing.read_final(final_id), "final")
+                self.spawn(self._hearing.read_final(final_id), "final")
             case turns.ResetEar():
                 self._hearing.forget()
+                self._speaking.release_item()
             case turns.Ask():
-                self._ask(command)
-            case turns.Say(revision, phrase):
-                self._start_reply(revision, None, phrase)
+                self._speaking.ask(command)
+            case turns.Speculate():
+                self._speaking.speculate(command, again=bool(self._machine.continues))
+            case turns.DropSpeculation(revision):
+                self._speaking.drop(revision)
+            case turns.Say():
+                self._speaking.say(command)
             case turns.PauseReply():
-                self._line.playout.pause()
-                if self._speaking is not None:
-                    self.emit(OutputPaused(self._speaking.response_id))
-            case turns.ResumeReply():
-                self._line.playout.resume()
-                if self._speaking is not None:
-                    self.emit(OutputResumed(self._speaking.response_id))
-                self.parts.metrics.interruption("backchannel")
+                self._speaking.pause()
+            case turns.ResumeReply(cause):
+                self._speaking.resume(cause)
             case turns.StopReply(_, cause):
-                self._stop_reply(cause)
+                self._speaking.stop(cause)
             case turns.EndCall(reason):
                 self.hangup(reason)
 
-    def _ask(self, ask: turns.Ask) -> None:
-        spoken = ask.last_speech_at is not None or ask.again
-        item_id = (self._hearing.item_id if spoken else "") or new_item_id()
-        if ask.kind == "speech":
-            self.emit(UserTranscript(item_id, ask.text, final=True))
-        if ask.again and ask.kind in ("speech", "dtmf"):
-            # The hook is told of the whole turn, so its beginning is no earlier contribution.
-            self.history.retract_user()
-        turn = Turn(
-            session=self.session,
-            kind=ask.kind,
-            text=ask.text,
-            confidence=ask.confidence,
-            language=self.language,
-            history=self.history.items,
-            interrupted=self.history.take_interrupted(),
-        )
-        if ask.kind in ("speech", "dtmf"):
-            self.history.user(ask.text)
-        if spoken:
-            self._hearing.item_id = ""
-        self._hearing.shown = ""
-        self._start_reply(ask.revision, ask, None, turn)
-        assert self._speaking is not None
-        self._speaking.timings_sent = self._line.suspended
-        self._speaking.user_item_id = item_id
-
     def unanswered_item(self) -> str:
         """The caller's item whose answer is not audible yet."""
-        speaking = self._speaking
-        return speaking.user_item_id if speaking is not None and speaking.audible_at is None else ""
-
-    # -- speaking ------------------------------------------------------------------------------------------------------
-
-    def _start_reply(self, revision: int, ask: turns.Ask | None, phrase: str | None, turn: Turn | None = None) -> None:
-        speaker = Speaker(self._line.playout, self.parts.synthesizer.info.sample_rate_hz)
-        if self._line.suspended:
-            speaker.hold()
-        reply = Reply(
-            self.parts.nlu,
-            turn or Turn(session=self.session, kind="event", language=self.language, history=self.history.items),
-            synthesizer=self.parts.synthesizer,
-            phrases=self.parts.phrases,
-            clips=self.parts.clips,
-            speaker=speaker,
-            settings=self.parts.settings.conversation,
-            host=self,
-            now=self._now,
-        )
-        ident = uuid.uuid4().hex[:16]
-        speaking = _Speaking(revision, f"resp_{ident}", f"item_{ident}", ask, speaker, reply)
-        speaking.final_ms = self._hearing.take_final_ms()
-        self._speaking = speaking
-        self.emit(ReplyStarted(speaking.response_id, speaking.item_id))
-        speaking.task = self._spawn(self._run_reply(speaking, phrase), f"reply {revision}")
-
-    async def _run_reply(self, speaking: _Speaking, phrase: str | None) -> None:
-        work = speaking.reply.say_phrase(phrase) if phrase else speaking.reply.run()
-        result: ReplyResult = await work
-        if self._speaking is speaking:
-            self._watch_playout()
-            self._finish_reply(speaking, result.status)
-            self.feed(turns.ReplyEnded(speaking.revision, result.hang_up))
-
-    def _watch_playout(self) -> None:
-        """Notice the first audible frame and what actions were reached; called once a tick."""
-        speaking = self._speaking
-        if speaking is None:
-            return
-        speaker = speaking.speaker
-        if (
-            speaking.audible_at is None
-            and speaker.started_at_position is not None
-            and self._line.playout.position > speaker.started_at_position
-        ):
-            speaking.audible_at = self._now()
-            self.emit(PlayoutStarted(speaking.response_id))
-            if self._hearing.item_id == speaking.user_item_id:
-                # That turn has its answer now: what is being said belongs to a new one.
-                self._hearing.item_id = ""
-            self.feed(turns.ReplyAudible(speaking.revision))
-        if not speaking.timings_sent and speaking.reply.clock.first_speech is not None:
-            self._send_timings(speaking)
-        speaker.tick()
-
-    def _send_timings(self, speaking: _Speaking) -> None:
-        if speaking.audible_at is None or speaking.timings_sent:
-            return
-        speaking.timings_sent = True
-        timings = timings_of(speaking.response_id, speaking.ask, speaking.reply.clock, speaking)
-        if timings is not None:
-            self.parts.metrics.turn(self.session.channel, timings)
-            self.emit(timings)
-
-    def _stop_reply(self, cause: turns.StopCause) -> None:
-        speaking = self._speaking
-        if speaking is None:
-            return
-        speaking.speaker.stop()
-        if cause != "dtmf":
-            self.parts.metrics.interruption(cause)
-        self.emit(OutputCleared(speaking.response_id))
-        self._finish_reply(speaking, "cancelled")
-        if speaking.task is not None:
-            speaking.task.cancel()
-
-    def _finish_reply(self, speaking: _Speaking, status: ReplyStatus) -> None:
-        heard, unheard = speaking.speaker.heard()
-        self._send_timings(speaking)
-        self._speaking = None
-        cancelled = status == "cancelled"
-        if cancelled:
-            speaking.speaker.stop()
-        if heard or unheard or cancelled:
-            self.history.agent(heard, unheard, interrupted=cancelled and bool(heard or unheard))
-        if speaking.audible_at is not None:
-            self.emit(PlayoutStopped(speaking.response_id))
-        self.emit(ReplyFinished(speaking.response_id, speaking.item_id, status, heard, unheard))
-
-    # -- reply host ----------------------------------------------------------------------------------------------------
-
-    def on_clause(self, text: str) -> None:
-        """A clause went to playout."""
-        if self._speaking is not None:
-            self.emit(AgentText(self._speaking.response_id, self._speaking.item_id, text))
-
-    def on_closing(self, reason: str) -> None:
-        """The reply ends the call."""
-        if self._speaking is not None:
-            self.feed(turns.ReplyCloses(self._speaking.revision, reason))
-
-    @property
-    def listened_to(self) -> bool:
-        """False while the caller is away."""
-        return not self._line.suspended
+        return self._speaking.unanswered_item
 
     def on_action(self, action: Action) -> None:
         """An action's place was reached."""
@@ -626,7 +413,7 @@ class Call:
                 except ProtocolError as exc:
                     self.fault("nlu", exc)
                 else:
-                    self._style = Style(self._style.rate, style or "")
+                    self._manner.style = Style(self._manner.style.rate, style or "")
             case Send(data):
                 self.emit(ClientData(data))
             case Listen():
@@ -646,6 +433,8 @@ class Call:
 
     def emit(self, event: CallEvent) -> None:
         """Tell the observer."""
+        if isinstance(event, SpeechStarted):
+            self._speaking.speech_began(event.item_id, event.audio_ms / 1000)
         try:
             self._observer(event)
         except Exception:

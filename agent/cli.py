@@ -30,6 +30,7 @@ COMMANDS = {
     "listen": "transcribe a WAV file",
     "console": "talk with the agent by typing",
     "replay": "run a recorded call again",
+    "check": "run scenario files against your hook",
     "doctor": "check this machine",
 }
 

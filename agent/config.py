@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
@@ -164,7 +165,7 @@ class ListeningSettings(_Group):
     stop_probability: float = Field(0.35, gt=0, lt=1)
     start_ms: int = Field(64, ge=20, le=1000)
     """Speech this long opens a segment."""
-    stop_ms: int = Field(192, ge=60, le=2000)
+    stop_ms: int = Field(96, ge=60, le=2000)
     """Silence this long closes a segment (not yet the turn)."""
     preroll_ms: int = Field(300, ge=0, le=1000)
     """Audio before the detected start that the recogniser gets too."""
@@ -410,12 +411,12 @@ def load_settings(file: Path | None = None, overrides: dict[str, Any] | None = N
                 env = "REJOINDER_" + "__".join(path).upper()
                 raise ConfigError(f"{source}: {'.'.join(path)} is a secret; set {env} in the environment instead")
     try:
-        environment = EnvSettingsSource(Settings)()
+        environment = _Environment(Settings)()
         return Settings(**_merge(_merge(values, environment), overrides or {}))
     except ValidationError as exc:
         raise ConfigError(_explain(exc, source)) from exc
     except SettingsError as exc:
-        # A list or mapping in the environment must be JSON; the cause holds the value, so it is not told.
+        # A mapping in the environment must be JSON; the cause holds the value, so it is not told.
         raise ConfigError(f"settings (environment): {exc}") from exc
 
 
@@ -426,6 +427,16 @@ SECRETS = (
     ("recording", "key"),
     ("cache", "redis_password"),
 )
+
+
+class _Environment(EnvSettingsSource):
+    """Variables of the environment; a list is JSON or its items with commas between."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Raises ValueError where JSON was begun and is none."""
+        if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
+            return [item.strip() for item in value.split(",")]
+        return super().decode_complex_value(field_name, field, value)
 
 
 def _merge(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

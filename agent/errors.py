@@ -12,6 +12,7 @@ RejoinderError
 ├── MediaError           audio or a media session is unusable
 │   └── NegotiationError an SDP offer cannot be answered; names the part
 ├── ProtocolError        a peer's message is wrong; names the field
+├── NotInterruptible     the reply asked to be heard in full
 ├── CallGone             the call that is to be resumed is over
 ├── WorkerFailed         media processes end as soon as they are started
 └── CallRefused          no new call can be taken now; carries Retry-After
@@ -31,6 +32,7 @@ __all__ = [
     "MediaError",
     "ModelMissing",
     "NegotiationError",
+    "NotInterruptible",
     "ProtocolError",
     "RejoinderError",
     "UnsupportedLanguage",
@@ -107,6 +109,10 @@ class ProtocolError(RejoinderError):
         super().__init__(message)
         self.field = field
         self.code = code
+
+
+class NotInterruptible(RejoinderError):
+    """What the agent says now is heard in full: no cancel of the client stops it."""
 
 
 class CallGone(RejoinderError):

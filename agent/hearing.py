@@ -18,12 +18,16 @@ from agent.errors import EngineError
 from agent.events import CallEvent, SpeechStarted, SpeechStopped, UserTranscript
 from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceLong, VoiceStarted, VoiceStopped
 from agent.listening.silero import VadEngine
+from agent.listening.sound import TurnSound
 from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
 
 __all__ = ["Hearing", "HearingHost", "new_item_id"]
 
 FINAL_DEADLINE_S = 8.0
 """The turn machine gives a final up before this; the limit only makes sure that no task stays."""
+
+LAST_WORDS_S = 1.0
+"""Whoever hangs up in mid-sentence does not wait; the transcript does, this long."""
 
 SETTLE_FRAMES = 10
 """Silence beyond `listening.stop_ms` after which the detector has surely closed a segment."""
@@ -61,6 +65,7 @@ class Hearing:
         host: the call.
         language: BCP 47 tag of the caller.
         now: the call's clock in seconds.
+        sound: judges the turn's sound at each pause; None for endpoints that do not ask for it.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Hearing:
         *,
         language: str,
         now: Callable[[], float],
+        sound: TurnSound | None = None,
     ) -> None:
         self.item_id = ""
         """The caller's contribution that is being heard; empty between contributions."""
@@ -84,6 +90,7 @@ class Hearing:
         self._now = now
         self._ear = Ear(recognizer, language)
         self._listener = Listener(settings, vad, self._on_heard)
+        self._sound = sound
         self._final_ms: float | None = None
 
     @property
@@ -109,6 +116,8 @@ class Hearing:
     def forget(self) -> None:
         """What was heard is used up or was noise: the next speech is read afresh."""
         self._ear.reset()
+        if self._sound is not None:
+            self._sound.clear()
         self.shown = ""
 
     def take_final_ms(self) -> float | None:
@@ -117,7 +126,18 @@ class Hearing:
         return final_ms
 
     async def read_final(self, final_id: int) -> None:
-        """Read all of the turn, and feed FinalHeard or FinalFailed."""
+        """Read all of the turn, and feed FinalHeard or FinalFailed; beside it judge the sound, and feed SoundJudged."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._read(final_id))
+            if self._sound is not None:
+                both.create_task(self._judge_sound(final_id, self._sound))
+
+    async def _judge_sound(self, final_id: int, sound: TurnSound) -> None:
+        probability = await sound.judge()
+        if probability is not None:
+            self._host.feed(turns.SoundJudged(final_id, probability))
+
+    async def _read(self, final_id: int) -> None:
         asked_at = self._now()
         try:
             async with asyncio.timeout(FINAL_DEADLINE_S):
@@ -132,6 +152,26 @@ class Hearing:
             self._final_ms = (self._now() - asked_at) * 1000
             self._host.feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
 
+    async def last_words(self, continues: str) -> None:
+        """The caller is gone: read what was said and never answered into the transcript, or what was shown of it.
+
+        Args:
+            continues: the beginning of the same turn, if that was asked already.
+        """
+        if not self._ear.open or not (self.shown or self._listener.speaking_ms >= self._settings.min_segment_ms):
+            return
+        text = self.shown
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                text = (await self._ear.final()).text or text
+        except (EngineError, TimeoutError) as exc:
+            self._host.fault("asr", exc)
+        finally:
+            if text:
+                self._open_item()
+                self._host.emit(UserTranscript(self.item_id, f"{continues} {text}".strip(), final=True))
+            self.shown = ""
+
     def close(self) -> None:
         """Stop; what was shown and never answered still belongs to the transcript."""
         if self.shown:
@@ -144,6 +184,8 @@ class Hearing:
         match heard:
             case VoiceStarted(start_ms, pcm, repeated):
                 self._open_item()
+                if self._sound is not None:
+                    self._sound.begin(pcm, repeated)
                 try:
                     self._ear.begin(pcm, repeated)
                 except EngineError as exc:
@@ -152,6 +194,8 @@ class Hearing:
                 self._host.feed(turns.VoiceBegan(audio_ms - start_ms))
             case VoiceAudio(pcm):
                 self._ear.push(pcm)
+                if self._sound is not None:
+                    self._sound.push(pcm)
             case VoiceStopped(end_ms, speech_ms):
                 self._host.emit(SpeechStopped(self.item_id, end_ms))
                 self._host.feed(turns.VoiceEnded(audio_ms - end_ms, speech_ms))

@@ -19,12 +19,14 @@ class Answered(Protocol):
 
 
 def timings_of(response_id: str, ask: Ask | None, clock: ReplyClock, answered: Answered) -> TurnTimings | None:
-    """Timings of an answer, or None for what answers nothing (a greeting, an apology of the agent's own).
+    """Timings of an answer, or None for what answers nothing.
+
+    That is a greeting, a turn of silence, and a phrase of the agent's own.
 
     Times are those of one monotonic clock, in seconds; the result is in milliseconds. A filler that was audible before
     the answer leaves `response_ms` as the time to that first sound, which is what the caller waited for.
     """
-    if ask is None or ask.kind == "greeting":
+    if ask is None or ask.kind in ("greeting", "silence"):
         return None
 
     def between(start: float | None, end: float | None) -> float | None:

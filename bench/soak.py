@@ -33,6 +33,8 @@ LANES = 2
 VANISH_S = 10.0
 """Longest time in which calls whose caller vanished are given up."""
 ANSWER_S = 15.0
+MAX_TOLD = 10
+"""Failures told one by one."""
 SEED = 5
 
 
@@ -54,7 +56,7 @@ class Soak:
     def __init__(self, server: Server, http: aiohttp.ClientSession, ticker: Ticker) -> None:
         self.server, self.http, self.ticker = server, http, ticker
         self.calls = 0
-        self.failed = 0
+        self.failures: list[str] = []
         self.questions = 0
         self._rng = random.Random(SEED)
         self._question = prepare(next(clip for clip in clips("en") if len(clip.pcm()) < 4 * 16_000).pcm())
@@ -64,8 +66,8 @@ class Soak:
         while time.monotonic() < until_s:
             try:
                 await self._call()
-            except (RejoinderError, OSError, TimeoutError, aiohttp.ClientError):
-                self.failed += 1
+            except (RejoinderError, OSError, TimeoutError, aiohttp.ClientError) as exc:
+                self.failures.append(f"call {self.calls}: {type(exc).__name__} {exc}".strip())
             self.calls += 1
 
     async def _call(self) -> None:
@@ -141,7 +143,7 @@ async def _run(seconds: float, warm_s: float) -> Report:
     rows: list[tuple[object, ...]] = []
     keys: dict[str, Value] = {
         "calls_count": calls,
-        "failed_calls_count": soak.failed,
+        "failed_calls_count": len(soak.failures),
         "server_errors_count": int(metrics.get("voice_errors_total", 0)),
     }
     for name, what, unit in (
@@ -156,8 +158,9 @@ async def _run(seconds: float, warm_s: float) -> Report:
         keys[f"{what}_slope_per_100_calls_{unit}"] = round(slope, 3)
         keys[f"{what}_left_{unit}"] = round(left, 1)
     notes = (
-        f"{calls} calls, {soak.questions} of them with a question, {soak.failed} failed; {LANES} at a time.",
+        f"{calls} calls, {soak.questions} of them with a question, {len(soak.failures)} failed; {LANES} at a time.",
         "A slope within the noise of its samples is flat: compare it with what is left when all calls are over.",
+        *soak.failures[:MAX_TOLD],
     )
     columns = ("of the server", "before", "after", "a hundred calls")
     return Report(f"Short calls for {seconds:.0f} s", columns, rows, keys, notes)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import ContentEncodingError
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from agent.errors import CallGone, CallRefused, MediaError, NegotiationError, ProtocolError
@@ -253,10 +254,13 @@ async def _read_offer(request: web.Request) -> _Offer:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """All of the body. Raises HttpFault (408) when it takes too long."""
+    """All of the body. Raises HttpFault: 408 when it takes too long, 400 when it cannot be unpacked."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             return await request.read()
+    except (web.RequestPayloadError, ContentEncodingError) as exc:
+        # Not in the encoding that the request names, as gzip that is none.
+        raise HttpFault(400, "bad_request", "body: it is not what Content-Encoding says", field="body") from exc
     except TimeoutError as exc:
         raise HttpFault(
             408,

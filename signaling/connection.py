@@ -7,15 +7,20 @@ names versions. Its seams for that are `RequestHandler.handle_error` and the ser
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, ContentEncodingError, LineTooLong
 from aiohttp.web_request import BaseRequest
 
 from signaling.guards import security_headers
 from signaling.problems import problem
 
 __all__ = ["DoorRunner"]
+
+IDLE_S = 75.0
+"""How long a connection may be without a request, from its first moment on: aiohttp's own hour lets anybody take all
+descriptors. Longer than a proxy keeps one (nginx: 60 s), so that none is closed just as the proxy uses it again."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +35,7 @@ class DoorRunner(web.AppRunner):
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             loop=made._loop,
-            **made._kwargs,
+            **{"keepalive_timeout": IDLE_S, **made._kwargs},
         )
 
 
@@ -41,6 +46,11 @@ class _Server(web.Server):
 
 class _Connection(web.RequestHandler):
     __slots__ = ()
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """aiohttp's faults; a body that could not be unpacked, which it reads on to throw away, is the client's."""
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError | ContentEncodingError):
+            super().log_exception(*args, **kwargs)
 
     def handle_error(
         self,

@@ -83,7 +83,7 @@ class CallLike(Ends, Protocol):
         """A key press of the caller: 0-9 * # A-D."""
 
     def cancel_reply(self) -> None:
-        """Stop what the agent is saying."""
+        """Stop what the agent is saying; raises NotInterruptible."""
 
     def respond(self) -> None:
         """Ask the hook again."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from agent.errors import ProtocolError, RejoinderError
+from agent.errors import NotInterruptible, ProtocolError, RejoinderError
 from agent.events import CallEvent, CallResumed, FloorChanged
 from agent.observe.logs import CallLogger, call_logger
 from signaling.commands import (
@@ -48,7 +48,7 @@ def _param(field: str | None) -> str | None:
 
 
 def perform(command: ClientCommand, call: CallLike) -> bool:
-    """Do what the client asked. True when the session's settings changed. Raises ProtocolError from the call."""
+    """Do what the client asked. True when the session's settings changed. Raises what the call does."""
     match command:
         case UpdateSession(voice, language, silence_ms):
             call.configure(voice=voice, language=language, silence_ms=silence_ms)
@@ -142,6 +142,8 @@ class RealtimeSession:
             changed = perform(parsed, call)
         except ProtocolError as error:
             self._refuse(ClientError(error.code, str(error), _param(error.field)), event_id)
+        except NotInterruptible as error:
+            self._refuse(ClientError("not_interruptible", str(error)), event_id)
         except RejoinderError as error:
             self._say(self._translator.error("server_error", "not_possible", str(error), event_id=event_id))
         except Exception:

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from agent.errors import CallRefused, ProtocolError, RejoinderError
+from agent.errors import CallRefused, NotInterruptible, ProtocolError, RejoinderError
 from agent.events import CallEnded, CallEvent, OutputCleared, OutputPaused
 from agent.nlu.hook import Session
 from agent.observe.logs import CallLogger, call_logger
@@ -348,7 +348,8 @@ class _Stream:
         except ProtocolError:
             raise
         except RejoinderError as error:
-            self._outbox.put_message(encode(stream_error("not_possible", str(error))))
+            code = "not_interruptible" if isinstance(error, NotInterruptible) else "not_possible"
+            self._outbox.put_message(encode(stream_error(code, str(error))))
             self._wake.set()
 
     async def _write(self) -> None:

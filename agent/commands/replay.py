@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import Settings
-from agent.errors import ConfigError, MediaError
+from agent.errors import ConfigError, MediaError, ProtocolError
 from agent.observe import logs
 from agent.replay.engines import ComputeModel
 from agent.replay.run import replay
@@ -58,6 +58,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         replayed = tell(replay(recorded.log, settings, model=model))
     except MediaError as exc:
         raise ConfigError(f"{args.file}: {exc}") from exc
+    except ProtocolError as exc:
+        # A language that this server's recogniser does not know, for one.
+        raise ConfigError(f"{args.file}: {exc.field}: {exc}") from exc
     happened = None if recorded.events is None else tell(recorded.events)
     found = [] if happened is None else differences(happened, replayed)
     if args.json:
@@ -67,7 +70,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             "recorded": None if happened is None else [dataclasses.asdict(entry) for entry in happened],
             "differences": [dataclasses.asdict(difference) for difference in found],
         }
-        print(json.dumps(report, ensure_ascii=False))
+        # A lone surrogate, which a hook may write, becomes the escape that JSON has for it.
+        print(json.dumps(report, ensure_ascii=False).encode("utf-8", "backslashreplace").decode())
     else:
         for entry in replayed:
             print(_line(entry))
@@ -90,12 +94,13 @@ def _compare(found: Sequence[Difference], *, known: bool) -> None:
 def _line(entry: Entry) -> str:
     text = f"{entry.t_ms / 1000:8.2f} s  {entry.who:<8} {' '.join(entry.text.split())}"
     if entry.unheard:
-        text += f" [not heard: {entry.unheard}]"
+        text += f" [not heard: {' '.join(entry.unheard.split())}]"
     if entry.status and entry.status != "completed":
         text += f" ({entry.status})"
     if entry.response_ms is not None:
         text += f" (after {entry.response_ms:.0f} ms)"
-    return text
+    # What a caller typed or a hook wrote: a terminal would obey control characters, and cannot show lone surrogates.
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def _ms(text: str) -> float:

@@ -30,6 +30,7 @@ __all__ = [
     "RequestFinal",
     "ResetEar",
     "RespondAgain",
+    "ResumeCause",
     "ResumeReply",
     "Say",
     "SoundJudged",
@@ -58,7 +59,7 @@ class State(Enum):
     SPEAKING = "speaking"
     """The agent is audible."""
     PAUSED = "paused"
-    """The caller spoke over the agent; the reply waits until it is clear what that was."""
+    """The caller made a sound over the reply, audible or not; it waits until it is clear what that was."""
     CLOSING = "closing"
     """The last words play; then the call ends."""
     ENDED = "ended"
@@ -218,7 +219,12 @@ Event = (
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-StopCause = Literal["barge_in", "typed", "dtmf", "client"]
+StopCause = Literal["barge_in", "typed", "dtmf", "client", "limit"]
+"""limit: the call's time is up."""
+
+ResumeCause = Literal["noise", "backchannel", "echo", "guarded", "ended"]
+"""What the sound over the reply was. guarded: the reply is not to be interrupted any more; ended: it was over already,
+and the playout is free for the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +250,8 @@ class Ask:
     last_speech_at: float | None = None
     """When the caller's last sample was spoken, on the machine's clock."""
     again: bool = False
-    """This turn, or the beginning of it, was asked before; that reply was given up before anything was audible."""
+    """This turn, or the beginning of it, was asked before; that reply was given up before anything was audible, or so
+    soon after that the caller cannot have meant it."""
     speculated: bool = False
     """A `Speculate` of the same revision and an equivalent text is out: adopt its reply if it is still there and the
     session's state did not change, else ask as usual. `text` is the turn's final wording."""
@@ -288,6 +295,8 @@ class PauseReply:
 @dataclass(frozen=True, slots=True)
 class ResumeReply:
     """Go on where PauseReply stopped."""
+
+    cause: ResumeCause = "noise"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from agent.core.fairqueue import FairQueue, Priority, QueueFull
+from agent.core.load import LoadGauge
 from agent.errors import EngineError, EngineOverloaded
 
 __all__ = ["PoolStatistics", "Priority", "WorkerPool"]
@@ -119,6 +120,7 @@ class WorkerPool:
         self._refused = 0
         self._waited_s = 0.0
         self._busy_s = 0.0
+        self._load = LoadGauge(self.threads, time.monotonic())
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -155,6 +157,12 @@ class WorkerPool:
                 waited_s=self._waited_s,
                 busy_s=self._busy_s,
             )
+
+    @property
+    def load(self) -> float:
+        """Share of the threads in use lately, 0 to 1; see LoadGauge."""
+        with self._wake:
+            return self._load.read(time.monotonic())
 
     async def run(
         self,
@@ -263,6 +271,7 @@ class WorkerPool:
                 if job is not None:
                     job.started = True
                     self._running += 1
+                    self._load.change(self._running, time.monotonic())
                     self._running_low += job.priority > Priority.NORMAL
                     self._waited_s += time.monotonic() - job.queued_at
                     return job
@@ -273,6 +282,7 @@ class WorkerPool:
     def _finished(self, job: _Job, took_s: float, failed: bool) -> None:
         with self._wake:
             self._running -= 1
+            self._load.change(self._running, time.monotonic())
             self._done += 1
             self._failed += failed
             self._busy_s += took_s

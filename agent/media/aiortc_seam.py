@@ -21,16 +21,15 @@ from typing import Any, Protocol, cast
 
 import pylibsrtp
 from aioice import Candidate as IceCandidate
-from aioice import Connection
-from aioice.ice import CandidatePair
-from aioice.stun import TransactionError
+from aioice.ice import CandidatePair, StunProtocol
+from aioice.stun import Message, TransactionError
 from aiortc import RTCCertificate, RTCDataChannel, RTCDtlsTransport, RTCSctpTransport
 from aiortc.rtcdtlstransport import RTCDtlsFingerprint, RTCDtlsParameters
 from aiortc.rtcsctptransport import RTCSctpCapabilities
 
 from agent.config import MediaSettings
 from agent.media.addresses import describe, parse_advertised
-from agent.media.gathering import gather
+from agent.media.gathering import Agent, gather
 from agent.media.rtp import is_rtcp
 from agent.media.sdp import MAX_CANDIDATES, Candidate, Offer
 
@@ -41,10 +40,17 @@ logger = logging.getLogger(__name__)
 RELIED_ON: tuple[tuple[str, str], ...] = (
     ("aioice.ice.Connection", "_nominated"),
     ("aioice.ice.Connection", "_queue"),
+    ("aioice.ice.Connection", "_remote_candidates"),
+    ("aioice.ice.Connection", "check_incoming"),
     ("aioice.ice.Connection", "data_received"),
     ("aioice.ice.Connection", "get_component_candidates"),
     ("aioice.ice.Connection", "query_consent"),
     ("aioice.ice.Connection", "_protocols"),
+    ("aioice.ice.Connection", "_check_list"),
+    ("aioice.ice.StunProtocol", "receiver"),
+    ("aioice.turn.TurnTransport", "_close"),
+    ("aioice.turn.TurnTransport", "__close_task"),
+    ("aioice.turn.TurnTransport", "__send_tasks"),
     ("aioice.ice", "relayed_candidate"),
     ("aioice.ice", "server_reflexive_candidate"),
     ("aioice.candidate", "candidate_foundation"),
@@ -62,14 +68,18 @@ RELIED_ON: tuple[tuple[str, str], ...] = (
 """(class or module, name); those that gather are used in `agent.media.gathering`. Also: RTCDtlsTransport calls only
 `role`, `_recv` and `_send` of its ICE transport."""
 
+MAX_ADDRESSES = 2 * MAX_CANDIDATES
+"""Of a peer: those it named, and those that its checks came from."""
 MAX_WAITING_DATAGRAMS = 256
 """DTLS datagrams not yet read; more is an attack, as SCTP's own window is smaller."""
 CERTIFICATE_LIFE_S = 7 * 86_400
 """aiortc's certificates are valid for 30 days."""
 EXPIRY_FACTOR = 1.5
 """Consent ends after interval * failures * this without an answer: 6 s with the defaults (RFC 7675 allows 30)."""
-CLOSE_S = 1.5
-"""The goodbyes and the closing of sockets together; `WebRtcPort.close` promises 2 s."""
+CLOSE_S = 1.0
+"""For the goodbyes to the peer; with `RELEASE_S` less than the 2 s that `WebRtcPort.close` promises."""
+RELEASE_S = 0.5
+"""For the goodbye to a TURN server. A dead one is asked for 32 s otherwise; it frees the relay by itself in the end."""
 
 _certificate: tuple[float, RTCCertificate] | None = None
 
@@ -99,7 +109,7 @@ class TransportEvents(Protocol):
         """The transport has ended by itself; may be called more than once."""
 
 
-class _Ice(Connection):
+class _Ice(Agent):
     """aioice's agent: media taken off before its queue, our own consent timing, bounded gathering.
 
     It stands in for aiortc's RTCIceTransport too, of which RTCDtlsTransport uses `role`, `_recv` and `_send`.
@@ -137,6 +147,13 @@ class _Ice(Connection):
             self._on_media(data)
         elif 20 <= first <= 63 and self._queue.qsize() < MAX_WAITING_DATAGRAMS:  # DTLS
             super().data_received(data, component)
+
+    def check_incoming(self, message: Message, addr: tuple[str, int], protocol: StunProtocol) -> None:
+        """A check that the peer's password vouches for. Each new address is one more to check and to remember, so a
+        peer gets only so many; and RFC 8445 section 7.1.1 wants a PRIORITY, without which aioice raises."""
+        known = any((c.host, c.port) == addr for c in self._remote_candidates)
+        if "PRIORITY" in message.attributes and (known or len(self._remote_candidates) < MAX_ADDRESSES):
+            super().check_incoming(message, addr, protocol)
 
     def divert_media(self) -> None:
         """From now on media goes to us before aioice tries to read it as STUN, which costs 5 us a packet."""
@@ -187,6 +204,13 @@ def _is_closed(pair: CandidatePair) -> bool:
     # transport drops what it cannot send.
     is_closing = getattr(pair.protocol.transport, "is_closing", None)
     return is_closing is not None and bool(is_closing())
+
+
+def _relay_tasks(transport: Any) -> list[asyncio.Task[None]]:
+    """What still talks to the TURN server of a relay that is being closed; empty for other sockets."""
+    closing: asyncio.Task[None] | None = getattr(transport, "_TurnTransport__close_task", None)
+    sending: set[asyncio.Task[None]] = getattr(transport, "_TurnTransport__send_tasks", set())
+    return [*([closing] if closing is not None else []), *sending]
 
 
 class _Sctp(RTCSctpTransport):
@@ -342,7 +366,22 @@ class PeerTransport:
             if pump is not None:
                 pump.cancel()
                 await asyncio.wait({pump})
-            await self._ice.close()
+            await self._release()
+
+    async def _release(self) -> None:
+        """Free the sockets; a relay whose server does not answer is left to expire."""
+        protocols = list(cast(list[Any], self._ice._protocols))
+        closing = asyncio.create_task(self._ice.close(), name="ice close")
+        try:
+            _, late = await asyncio.wait({closing}, timeout=RELEASE_S)
+            if late:
+                logger.info("a TURN server did not answer the goodbye")
+        finally:
+            # Nothing is left to cancel unless a server is dead, or whoever closes us lost patience.
+            for task in [task for protocol in protocols for task in _relay_tasks(protocol.transport)]:
+                task.cancel()
+            await asyncio.wait({closing}, timeout=RELEASE_S)
+            closing.cancel()
 
     def _media(self, data: bytes) -> None:
         session = self._dtls._rx_srtp

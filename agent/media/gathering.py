@@ -12,8 +12,10 @@ import logging
 import random
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import ifaddr
 from aioice import Candidate
@@ -25,7 +27,7 @@ from agent.config import MediaSettings
 from agent.errors import CallRefused, ConfigError
 from agent.media.addresses import Interface, ServerUrl, choose, parse_advertised, parse_server
 
-__all__ = ["GATHER_S", "Complaints", "check_media", "gather", "interfaces"]
+__all__ = ["GATHER_S", "Agent", "Complaints", "check_media", "gather", "interfaces"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +36,41 @@ GATHER_S = 0.9
 MAX_PORT_TRIES = 512
 """Ports tried before a range counts as full: 4 ms of system calls at worst."""
 RECEIVE_BUFFER_BYTES = 256 * 1024
+DTLS_FIRST, DTLS_LAST = 20, 63
+"""First bytes of DTLS datagrams (RFC 7983)."""
 COMPLAIN_EVERY_S = 60.0
 RETRY_AFTER_S = 5
 REFUSED = (401, 403, 441)
 """Unauthorized, Forbidden, Wrong Credentials (RFC 8656 section 18.3, RFC 8489 section 14.8)."""
 BUSY = (486, 508)
 """Allocation Quota Reached, Insufficient Capacity."""
+
+
+class Agent(Connection):
+    """An ICE agent that knows who may speak DTLS to it."""
+
+    def admits(self, addr: tuple[str, int]) -> bool:
+        """Whether `addr` is one that the peer named, or from which it proved itself by a STUN check."""
+        return any(pair.remote_addr == addr for pair in self._check_list)
+
+
+class PickyProtocol(StunProtocol):
+    """aioice's protocol, to which strangers can say nothing.
+
+    DTLS before the handshake's end is not authenticated: a single datagram from anywhere would break it off. And what
+    the STUN parser cannot read it drops by ValueError, but by struct.error too, which would fill the log.
+    """
+
+    receiver: Agent
+
+    def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
+        raw = cast(bytes, data)
+        if raw and DTLS_FIRST <= raw[0] <= DTLS_LAST and not self.receiver.admits((addr[0], addr[1])):
+            return
+        try:
+            super().datagram_received(data, addr)
+        except struct.error:
+            return
 
 
 class Complaints:
@@ -103,7 +134,7 @@ def check_media(settings: MediaSettings, max_calls: int) -> None:
             )
 
 
-async def gather(agent: Connection, settings: MediaSettings) -> list[Candidate]:
+async def gather(agent: Agent, settings: MediaSettings) -> list[Candidate]:
     """Bind, then ask the named servers together. The agent owns every socket as soon as it is open.
 
     Raises CallRefused when the port range is used up, or no chosen address can be bound.
@@ -142,7 +173,7 @@ async def gather(agent: Connection, settings: MediaSettings) -> list[Candidate]:
 # --- sockets
 
 
-async def _bind_all(agent: Connection, settings: MediaSettings) -> list[StunProtocol]:
+async def _bind_all(agent: Agent, settings: MediaSettings) -> list[StunProtocol]:
     addresses = choose(interfaces(), settings.interfaces)
     full = False
     hosts: list[StunProtocol] = []
@@ -154,7 +185,7 @@ async def _bind_all(agent: Connection, settings: MediaSettings) -> list[StunProt
             complain(f"media cannot use {address}: {exc.strerror}")
             continue
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_datagram_endpoint(lambda: StunProtocol(agent), sock=sock)
+        _, protocol = await loop.create_datagram_endpoint(lambda: PickyProtocol(agent), sock=sock)
         agent._protocols.append(protocol)
         host, port = sock.getsockname()[:2]
         protocol.local_candidate = Candidate(
@@ -213,12 +244,12 @@ async def _ask_stun(protocol: StunProtocol, server: ServerUrl) -> Candidate:
     return candidate
 
 
-async def _ask_turn(agent: Connection, server: ServerUrl, settings: MediaSettings) -> Candidate:
+async def _ask_turn(agent: Agent, server: ServerUrl, settings: MediaSettings) -> Candidate:
     secret = settings.turn_password
     candidate, protocol = await relayed_candidate(
         component=1,
         hide_related_address=False,
-        protocol_factory=lambda: StunProtocol(agent),
+        protocol_factory=lambda: PickyProtocol(agent),
         turn_server=(server.host, server.port),
         turn_username=settings.turn_username,
         turn_password=secret.get_secret_value() if secret else None,

@@ -58,8 +58,11 @@ class Playout:
         self._read: deque[Pcm] = deque()
         self._kept = 0
         self._ended = True
+        self._sounding = False
+        """Whether the frame last read was speech: only what sounds is faded."""
         self._paused = False
         self._fade_out = False
+        self._faded = False
         self._fade_in = False
 
     @property
@@ -116,23 +119,33 @@ class Playout:
         """True between `pause()` and `resume()` or `clear()`."""
         return self._paused
 
+    @property
+    def silent(self) -> bool:
+        """True once a pause has faded out: the listener heard the speech break off."""
+        return self._faded
+
     def pause(self) -> None:
         """Fade out over the next frame and then read as silence; nothing is lost, the position stays."""
         if not self._paused:
             self._paused = True
-            self._fade_out = True
+            self._fade_out = self._sounding
 
     def resume(self) -> None:
         """Go on with the frame that `pause()` faded out."""
         if self._paused:
-            self._fade_in = not self._fade_out
-            self._paused = self._fade_out = False
+            self._fade_in = self._fade_in or self._faded
+            self._paused = self._fade_out = self._faded = False
 
     def read(self) -> Pcm | None:
         """The next 20 ms frame, int16 [frame_samples], not to be changed; or None for silence.
 
         While an utterance is being written, less than a frame waits for the rest of it.
         """
+        frame = self._next_frame()
+        self._sounding = frame is not None
+        return frame
+
+    def _next_frame(self) -> Pcm | None:
         self.encoded = None
         span, complete = self._span()
         if span == 0 or not (complete or self._ended):
@@ -141,6 +154,7 @@ class Playout:
             if not self._fade_out:
                 return None
             self._fade_out = False
+            self._faded = True
             return _faded(self._head(span, self.frame_samples), 1.0, 0.0)
         frame = self._head(span, self.frame_samples)
         first = self._pieces[0]
@@ -173,20 +187,49 @@ class Playout:
         self._fade_in = wanted > 0
         return wanted
 
+    def withdraw(self, samples: int) -> int:
+        """Take the last `samples` back that were written, as far as they are unread; returns how many that were."""
+        left = taken = min(max(0, samples), self._queued)
+        while left:
+            piece = self._pieces[-1]
+            if len(piece.pcm) > left:
+                # Its packets would say more than its samples.
+                piece.pcm, piece.speech = piece.pcm[:-left], None
+                break
+            left -= len(piece.pcm)
+            self._pieces.pop()
+        self._queued -= taken
+        return taken
+
+    def take_over(self, other: Playout) -> None:
+        """Queue all that `other` holds unread; it is empty afterwards.
+
+        Raises MediaError if the rates differ or the queue's bound would be passed; nothing is moved then.
+        """
+        if other.sample_rate_hz != self.sample_rate_hz:
+            raise MediaError(f"playout is at {self.sample_rate_hz} Hz, the other at {other.sample_rate_hz} Hz")
+        if other._queued > self.room_samples:
+            raise MediaError(f"playout queue is full: {other._queued} samples, room for {self.room_samples}")
+        if other._queued:
+            self._ended = other._ended
+        self._pieces += other._pieces
+        self._queued += other._queued
+        other._pieces.clear()
+        other._queued = 0
+
     def clear(self) -> int:
         """Drop all that is unread but a short fade-out; returns the position reached when that fade has been read.
 
-        After `pause()` has faded already nothing at all is kept.
+        Where nothing sounds (before the first frame, after a pause) nothing at all is kept.
         """
-        silent = self._paused and not self._fade_out
-        keep = 0 if silent else min(self._queued, self.sample_rate_hz * FADE_MS // 1000)
+        keep = 0 if not self._sounding else min(self._queued, self.sample_rate_hz * FADE_MS // 1000)
         tail = _faded(self._head(keep, keep), 1.0, 0.0)
         self._pieces = deque([_Piece(tail)] if keep else [])
         self._queued = keep
         self._read.clear()
         self._kept = 0
         self._ended = True
-        self._paused = self._fade_out = self._fade_in = False
+        self._paused = self._fade_out = self._faded = self._fade_in = False
         return self.position + keep
 
     def _span(self) -> tuple[int, bool]:

@@ -11,10 +11,11 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, overload
 
 from agent.errors import ConfigError
 from agent.nlu.hook import Nlu, Turn
@@ -37,8 +38,14 @@ class FunctionNlu:
     A function may return a string, an action, a list of both, None, a generator or an async generator.
     """
 
-    def __init__(self, function: Callable[[Turn], Any], owner: object | None = None) -> None:
-        """Wrap `function`; `owner` may lend `expect` and `close`.
+    def __init__(
+        self, function: Callable[[Turn], Any], owner: object | None = None, *, speculate: bool | None = None
+    ) -> None:
+        """Wrap `function`; `owner` may lend `expect`, `close` and `speculate`.
+
+        Args:
+            speculate: whether it may be asked before the caller's turn is surely over, so that a turn may be asked
+                twice; None takes the attribute `speculate` of the function or the owner, else yes.
 
         Raises:
             TypeError: it cannot be called with one Turn.
@@ -53,6 +60,8 @@ class FunctionNlu:
             pass
         self.function = function
         self._owner = owner
+        said = getattr(owner if owner is not None else function, "speculate", True)
+        self.speculate = bool(said) if speculate is None else speculate
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
@@ -85,8 +94,19 @@ class FunctionNlu:
                 await result
 
 
-def on_turn(function: Callable[[Turn], Any]) -> FunctionNlu:
-    """Make a function a hook: `@on_turn async def reply(turn): yield "Hello"`."""
+@overload
+def on_turn(function: Callable[[Turn], Any], /) -> FunctionNlu: ...
+@overload
+def on_turn(*, speculate: bool = True) -> Callable[[Callable[[Turn], Any]], FunctionNlu]: ...
+def on_turn(
+    function: Callable[[Turn], Any] | None = None, /, *, speculate: bool | None = None
+) -> FunctionNlu | Callable[[Callable[[Turn], Any]], FunctionNlu]:
+    """Make a function a hook: `@on_turn async def reply(turn): yield "Hello"`.
+
+    `@on_turn(speculate=False)`: it is asked only once a turn is surely over, and so never twice for one turn.
+    """
+    if function is None:
+        return partial(FunctionNlu, speculate=speculate)
     return FunctionNlu(function)
 
 

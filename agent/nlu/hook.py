@@ -62,6 +62,10 @@ class HistoryItem:
     unheard: str = ""
     """The rest of an interrupted agent reply that never left the playout."""
     interrupted: bool = False
+    at_s: float = 0.0
+    """When it began, in seconds since the call began. Time that the caller was away does not count."""
+    end_s: float = 0.0
+    """When it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,8 @@ Reply = AsyncIterator[str | Action]
 class Nlu(Protocol):
     """Dialogue logic. `reply` is called once a turn and must return an async iterator (an async generator is best).
 
-    A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`.
+    A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`; and
+    `speculate = False`, if it cannot be asked about a turn that may yet go on and then be asked again.
     """
 
     def reply(self, turn: Turn) -> Reply: ...

@@ -72,7 +72,14 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
         "confidence": turn.confidence,
         "language": turn.language,
         "history": [
-            {"role": item.role, "text": item.text, "unheard": item.unheard, "interrupted": item.interrupted}
+            {
+                "role": item.role,
+                "text": item.text,
+                "unheard": item.unheard,
+                "interrupted": item.interrupted,
+                "at_s": item.at_s,
+                "end_s": item.end_s,
+            }
             for item in turn.history
         ],
         "interrupted": (

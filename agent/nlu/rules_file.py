@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,10 +20,10 @@ from pydantic import (
 from agent.errors import ConfigError, HookError
 from agent.nlu.actions import action_from_json, explain
 from agent.nlu.hook import Action
+from agent.plainyaml import read_plain_yaml
 
 __all__ = ["TEMPLATE", "Branch", "Intent", "Ladder", "Reply", "RulesFile", "Slot", "read_rules"]
 
-MAX_FILE_BYTES = 1024 * 1024
 TEMPLATE = re.compile(r"\{([a-z][a-z0-9_]*)(?::(digits))?\}")
 """`{slot}` or `{slot:digits}` (spoken digit by digit) in a text."""
 
@@ -195,41 +193,10 @@ def read_rules(file: Path) -> RulesFile:
     Raises:
         ConfigError: it cannot be read, is not YAML, or breaks the language; names the field's path.
     """
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as exc:
-        raise ConfigError(f"nlu.target: cannot read the rules file {file}: {exc.strerror}") from exc
-    if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(f"{file}: a rules file is at most {MAX_FILE_BYTES} bytes")
-    try:
-        document = yaml.load(raw, Loader=_Loader)  # noqa: S506  (a BaseLoader: strings, lists and mappings only)
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"{file} is not valid YAML: {' '.join(str(exc).split())[:300]}") from None
-    except RecursionError:
-        raise ConfigError(f"{file} is nested too deeply") from None
+    document = read_plain_yaml(file, "rules file")
     if not isinstance(document, dict):
         raise ConfigError(f"{file}: expected a mapping with greeting, fallback and intents")
     try:
         return RulesFile.model_validate(document)
     except ValidationError as exc:
         raise ConfigError(f"{file}: {explain(exc)}") from None
-
-
-class _Loader(yaml.BaseLoader):
-    """Every scalar is a string, so that `no`, `0142` and `12:30` mean themselves; no aliases, no duplicate keys."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not supported")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen if isinstance(key.value, str) else True:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is there twice, or is no text", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)

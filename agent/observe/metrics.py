@@ -15,9 +15,18 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from agent.events import TurnTimings
+from agent.media.stats import PortStats
 from agent.nlu.hook import Channel
 
-__all__ = ["CONTENT_TYPE", "FrameKind", "InterruptionKind", "Metrics", "Outcome", "process_metrics"]
+__all__ = [
+    "CONTENT_TYPE",
+    "FrameKind",
+    "InterruptionKind",
+    "Metrics",
+    "Outcome",
+    "SpeculationResult",
+    "process_metrics",
+]
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """Media type of `Metrics.render()`."""
@@ -26,6 +35,8 @@ Outcome = Literal["completed", "hung_up", "transferred", "lost", "failed", "refu
 """How a call ended: by the agent, by the caller, to a person, peer vanished, our fault, never taken, at shutdown."""
 
 InterruptionKind = Literal["barge_in", "backchannel", "typed", "client"]
+SpeculationResult = Literal["used", "wasted", "declined"]
+"""What became of a reply begun ahead: it became the answer, was for nothing, or was not begun (load, hook, state)."""
 FrameKind = Literal["received", "fec", "concealed", "late", "duplicate", "discarded", "sent", "silence", "send_late"]
 
 LATENCY_BUCKETS_S = (0.02, 0.04, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 3.0)
@@ -36,6 +47,7 @@ LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.075, 0.15, 0.5)
 _CHANNELS = frozenset(get_args(Channel))
 _OUTCOMES = frozenset(get_args(Outcome))
 _INTERRUPTIONS = frozenset(get_args(InterruptionKind))
+_SPECULATIONS = frozenset(get_args(SpeculationResult))
 _FRAMES = frozenset(get_args(FrameKind))
 _CACHE = frozenset({"hit", "predicted", "miss"})
 _TIERS = frozenset({"memory", "disk", "redis", "engine", "joined"})
@@ -89,6 +101,18 @@ class Metrics:
         )
         self._interruptions = Counter(
             "voice_interruptions_total", "Times the agent was spoken over.", ("kind",), registry=self.registry
+        )
+        self._speculations = Counter(
+            "voice_speculations_total",
+            "Replies to a turn that was likely over, begun before it was, by what became of them.",
+            ("result",),
+            registry=self.registry,
+        )
+        self._speculation_s = Counter(
+            "voice_speculation_seconds_total",
+            "Time for which voices worked on such replies before their turn was over.",
+            ("result",),
+            registry=self.registry,
         )
         self._frames = Counter(
             "voice_media_frames_total", "20 ms frames, by what became of them.", ("kind",), registry=self.registry
@@ -163,9 +187,25 @@ class Metrics:
         """A hit came this much sooner than the engine would have spoken."""
         self._cache_saved.inc(max(0.0, seconds))
 
+    def speculation(self, result: SpeculationResult, voice_s: float = 0.0) -> None:
+        """A reply begun ahead was adopted, closed, or not begun; `voice_s` is how long voices had worked on it."""
+        self._speculations.labels(_known(result, _SPECULATIONS)).inc()
+        self._speculation_s.labels(_known(result, _SPECULATIONS)).inc(voice_s)
+
     def media_frames(self, kind: FrameKind, count: int = 1) -> None:
         """`count` 20 ms frames met this fate."""
         self._frames.labels(_known(kind, _FRAMES)).inc(count)
+
+    def port(self, stats: PortStats) -> None:
+        """All frames of a port that is about to be closed."""
+        inbound = stats.inbound
+        self.media_frames("received", inbound.received)
+        self.media_frames("fec", inbound.fec)
+        self.media_frames("concealed", inbound.concealed)
+        self.media_frames("late", inbound.late)
+        self.media_frames("duplicate", inbound.duplicate)
+        self.media_frames("discarded", inbound.dropped)
+        self.media_frames("sent", stats.packets_sent)
 
     def ticker_lag(self, seconds: float) -> None:
         """The ticker fired this late."""

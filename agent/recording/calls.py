@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent import __version__
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import RecordingSettings
 from agent.errors import ConfigError, MediaError, ProtocolError
 from agent.events import Observer
@@ -23,6 +23,7 @@ from agent.media.frames import FRAME_MS
 from agent.media.port import MediaPort, ResumablePort
 from agent.media.tap import StreamInfo, Tappable
 from agent.nlu.hook import Action, Session
+from agent.parts import CallParts
 from agent.recording.announce import Announcing
 from agent.recording.files import Plan
 from agent.recording.recorder import CallRecorder

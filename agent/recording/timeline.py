@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = ["ENDED", "FORMAT", "event_line", "line", "read_timeline"]
 FORMAT = "rejoinder.events"
 VERSION = 1
 ENDED = "RecordingEnded"
+MAX_MS = 1e15
 
 
 def line(values: Mapping[str, Any]) -> bytes:
@@ -51,6 +53,10 @@ def read_timeline(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return rows[0], rows[1:]
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) < MAX_MS
+
+
 def _rows(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
     *whole, last = lines
     for number, text in enumerate(whole, 1):
@@ -60,6 +66,9 @@ def _rows(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
             row = None
         if not isinstance(row, dict):
             raise MediaError(f"events: line {number} is no JSON object")
+        for name, value in row.items():
+            if name.endswith("_ms") and value is not None and not _is_number(value):
+                raise MediaError(f"events: line {number}: {name} is no number")
         yield row
     if last:
         try:

@@ -3,9 +3,9 @@
 Until `freeze` it is an ordinary loop, so that engines load as they always do. From then on a wait of ten seconds takes
 no time, and everything that is done between two moments of the clock is done at the first of them.
 
-What is replayed comes in by `script`. Work outside the loop (a hook's HTTP request, its thread) is waited for with the
-clock standing still, unless a timer of the call's own would have rung in real time before it is done: then the clock
-goes on up to that timer, as it would in a call.
+What is replayed, or played by a test, comes in by `script`. Work outside the loop (a hook's HTTP request, its thread)
+is waited for with the clock standing still, unless a timer of the call's own would have rung in real time before it is
+done: then the clock goes on up to that timer, as it would in a call.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Call it when the clock reaches `at`, once all before it is done. One may be set at a time."""
         assert self._script is None
         self._script = at, callback
+
+    def unscript(self) -> None:
+        """Forget what was set by `script`. Idempotent."""
+        self._script = None
 
     def advance(self, timer_s: float | None) -> bool:
         """Move the frozen clock to the script or to the next timer, whichever is first; False if there is neither."""

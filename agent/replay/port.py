@@ -39,7 +39,7 @@ def open_port(head: Mapping[str, Any], settings: MediaSettings) -> Replayed:
         rate_hz, payload_type = int(head["rate_hz"]), int(head["payload_type"])
         events = {int(number): int(clock) for number, clock in dict(head["events"]).items()}
         transport, encoding = head["transport"], str(head["encoding"])
-    except (KeyError, TypeError, ValueError) as exc:
+    except (KeyError, TypeError, ValueError, OverflowError) as exc:
         raise MediaError(f"packet log: its head does not describe the stream: {exc}") from exc
     if transport == "pcm" and rate_hz in RATES_HZ:
         return _PcmReplay(rate_hz)

@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from agent import models
 from agent.app import open_parts
 from agent.asr.rereading import RereadingRecognizer
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import Settings
-from agent.errors import MediaError, ProtocolError
+from agent.errors import MediaError, NotInterruptible, ProtocolError
 from agent.events import CallEvent
 from agent.listening.silero import MODEL_FILE
 from agent.media.frames import Pcm
 from agent.media.tap import MediaTap
-from agent.nlu.hook import Session
+from agent.nlu.hook import Channel, Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import announced
 from agent.recording.clock import PacerClock
 from agent.recording.packets import Kind, PacketLog, Record
@@ -53,6 +54,9 @@ OURS = frozenset({"agent hung up", "transferred", "idle", "maximum call time", "
 """Ends that a replay must come to by itself."""
 
 END_DEADLINE_S = 30.0
+
+MAX_BEFORE_S = 3600.0
+"""Between a call's beginning and the first thing in its log; a few milliseconds in truth."""
 
 AT_ONCE = ComputeModel()
 
@@ -101,11 +105,32 @@ async def replay_call(
         synthesizer=timed_synthesizer(parts.synthesizer, waiting, model),
     )
     loop.outside = waiting.outside
-    loop.freeze(float(log_.head.get("clock", log_.records[0].at)))
+    loop.freeze(_clock(log_))
     try:
         return await _Stage(log_, announced(parts, str(log_.head.get("announcement", ""))), port, loop, tap).run()
     finally:
         loop.thaw()
+
+
+def _clock(log_: PacketLog) -> float:
+    """When the call began, on its clock."""
+    first = log_.records[0].at
+    clock = log_.head.get("clock", first)
+    if not isinstance(clock, int | float) or not first - MAX_BEFORE_S <= clock <= first + MAX_BEFORE_S:
+        raise MediaError(f"packet log: its head does not say when the call began: {clock!r}")
+    return float(clock)
+
+
+def _session(head: Mapping[str, Any]) -> Session:
+    channel, caller = head.get("channel", "websocket"), head.get("caller")
+    if channel not in get_args(Channel) or not isinstance(caller, str | None):
+        raise MediaError(f"packet log: its head does not describe the call: channel {channel!r}, caller {caller!r}")
+    return Session(
+        id=str(head.get("call", "replay")),
+        channel=channel,
+        language=str(head.get("language", "en")),
+        caller=caller,
+    )
 
 
 class _Stage:
@@ -118,13 +143,7 @@ class _Stage:
         self._port = port
         self._loop = loop
         self._rows: list[bytes] = []
-        head = log_.head
-        session = Session(
-            id=str(head.get("call", "replay")),
-            channel=head.get("channel", "websocket"),
-            language=str(head.get("language", "en")),
-            caller=head.get("caller"),
-        )
+        session = _session(log_.head)
         self._watch = _Watch(tap)
         self._started = loop.time()
         port.tap = self._watch
@@ -191,7 +210,7 @@ class _Stage:
                     raise MediaError(f"packet log: there is no command {other!r}")
         except KeyError as exc:
             raise MediaError(f"packet log: a command lacks {exc}") from exc
-        except ProtocolError:
+        except (NotInterruptible, ProtocolError):
             # It was refused in the call too, or is now: the caller is told, and the call goes on.
             log.debug("a recorded command was refused")
 

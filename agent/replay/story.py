@@ -52,7 +52,7 @@ def tell(rows: Iterable[Row]) -> list[Entry]:
     began: dict[str, int] = {}
     response: dict[str, float | None] = {}
     for row in rows:
-        t_ms = int(row.get("t_ms", 0))
+        t_ms = int(row.get("t_ms") or 0)
         match row.get("event"):
             case "UserTranscript" if row.get("final"):
                 # A turn that goes on is told again as a whole: the last word counts, at its first place.

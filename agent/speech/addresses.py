@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from agent.speech.traced import TracedText
+
 __all__ = ["AddressWords", "read_addresses"]
 
 _EMAIL = re.compile(
@@ -31,7 +33,9 @@ class AddressWords:
     """Said for a link whose host is not a name."""
 
 
-def read_addresses(text: str, words: AddressWords, top_domains: Collection[str], digits: Callable[[str], str]) -> str:
+def read_addresses(
+    draft: TracedText, words: AddressWords, top_domains: Collection[str], digits: Callable[[str], str]
+) -> None:
     """Write out the addresses of a text; of a link only the host is read.
 
     Args:
@@ -61,5 +65,6 @@ def read_addresses(text: str, words: AddressWords, top_domains: Collection[str],
         said, _ = host(m.group(1))
         return f" {said}"
 
-    text = _EMAIL.sub(lambda m: f" {name(m.group(1))} {words.at} {name(m.group(2))} ", text)
-    return _BARE.sub(bare, _LINK.sub(link, text))
+    draft.sub(_EMAIL, lambda m: f" {name(m.group(1))} {words.at} {name(m.group(2))} ")
+    draft.sub(_LINK, link)
+    draft.sub(_BARE, bare)

@@ -6,18 +6,18 @@ Rules run in order, each over the whole text; what one has written in words no l
 from __future__ import annotations
 
 import re
-import tomllib
 import unicodedata
-from pathlib import Path
 from typing import Any
 
 from num2words import num2words
 
 from agent.speech.addresses import AddressWords, read_addresses
+from agent.speech.tables import table
+from agent.speech.traced import TracedText
 
 __all__ = ["DATA", "read_english", "spell_english"]
 
-DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "en.toml").read_text(encoding="utf-8"))
+DATA = table("en")
 
 MAX_INTEGER_DIGITS = 15
 """Longer numbers are codes; num2words ends at 10^306 anyhow."""
@@ -34,7 +34,7 @@ _MONTH_OF = {name.lower(): name for name in DATA["months"]} | {
 }
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-N = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+N = r"(?:\d{1,3}(?:,\d{3}){1,6}|\d+)(?:\.\d+)?"
 _M = rf"(?:{_alt(DATA['months'])}|{_alt(s.rstrip('.') for s in DATA['month_abbreviations'])})\b\.?"
 _CODE_WORD = rf"(?:{_alt({*DATA['code_words'], *(w.capitalize() for w in DATA['code_words'])})})"
 _SCALE = rf"(?:\s?(hundred|{_alt(DATA['scales'])})\b)?"
@@ -42,6 +42,7 @@ _CUR = _alt(DATA["currencies"])
 
 _ISO_DATE = re.compile(r"(?<![\w-])(\d{4})-(\d{2})-(\d{2})(?:T[\d:.]+Z?)?(?![\w-])")
 _US_DATE = re.compile(r"(?<![\w/.])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])")
+_SHORT_DATE = re.compile(rf"\b({_alt(DATA['before_dates'])})\s(\d{{1,2}})/(\d{{1,2}})(?![\w/])")
 _MONTH_DAY = re.compile(rf"\b({_M})\s+(\d{{1,2}})(?:st|nd|rd|th)?(?![\w:%.]*\d|\w)(?:,?\s+(\d{{4}})\b)?")
 _DAY_MONTH = re.compile(rf"\b(the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_M})(?:,?\s+(\d{{4}})\b)?")
 _MONTH_YEAR = re.compile(rf"\b({_M}),?\s+(\d{{4}})\b")
@@ -72,11 +73,22 @@ _DEGREES = re.compile(rf"({N})\s?°\s?([CFK])?(?![a-z])")
 _UNIT = re.compile(rf"(?<![\w.])({N})\s?({_alt(DATA['units'])})(?![\w/])")
 _AROUND_THE_CLOCK = re.compile(r"(?<![\w/])24/7(?![\w/])")
 _FRACTION = re.compile(r"(?<![\w./])(?:(\d{1,4})\s)?(\d{1,3})[/⁄](\d{1,4})(?![\w/])")
+_POWER = re.compile(r"(?<=[A-Za-z0-9)])([²³])")
+_AREA = re.compile(rf"(?<![\w.])({N})\s?({_alt(DATA['units'])})([²³])")
+_TO_THE_POWER = re.compile(r"(?<=\d)\^(?=\d)")
+_FEET = re.compile(r"(?<![\w.])(\d{1,2})['′]\s?(\d{1,2})[\"″]")
+_PER = re.compile(rf"(?<=[\w.])\s?/\s?({_alt(DATA['per'])})\b")
+_BARE_CENTS = re.compile(rf"(?<=[{re.escape(''.join(c for c in DATA['currencies'] if len(c) == 1))}])\.(?=\d)")
+_SHORT_NUMBER = re.compile(rf"\b([Cc]all|[Dd]ial|[Tt]ext)\s({_alt(DATA['short_numbers'])})(?![\w,.-]*\d)")
+_VANITY = re.compile(r"(?<![\w-])(1-)?([89]\d\d)-(?=[A-Z]{4,}(?![a-z]))")
+_LONG_DIGITS = re.compile(r"(?<![\w.,])(?!\d+0{6})\d{10,18}(?![\w,]|\.\d)")
+"""Ten figures and more without a mark are a telephone number or a code, but for round ones."""
+_INNER_POINT = re.compile(r"(?<=[A-Za-z])\.(?=[a-z])")
 _ORDINAL = re.compile(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,15})(st|nd|rd|th)\b", re.I)
 _DECADE = re.compile(r"(?<![\w.])(?:(\d{2})|['’])(\d0)s\b")
 _RANGE = re.compile(rf"(?<![\w.-])({N})\s?[-–]\s?({N})(?![\w-])")
 _YEAR = re.compile(
-    r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter)\s+(1[1-9]\d\d|20\d\d)\b(?![,.]\d)"
+    r"\b(in|since|by|of|from|until|till|before|after|during|year|to|and|spring|summer|autumn|fall|winter|Q[1-4])\s+(1[0-9]\d\d|20\d\d)\b(?![,.]\d)"
 )
 _NUMBER_SIGN = re.compile(r"\b(No|no|Nos)\.\s?(?=\d)")
 _TITLE = re.compile(rf"(?<![\w.])({_alt(DATA['titles'])})(?=\s+[A-Z])")
@@ -85,6 +97,10 @@ _STREET = re.compile(r"(?:\b[A-Z][a-z]+|(?:st|nd|rd|th|\d))\s+$")
 _INITIALS = re.compile(r"(?<![\w.])((?:[A-Za-z]\.){2,6})(?!\w)")
 _DOTTED = re.compile(r"(?<![\w.])(\d+(?:\.\d+){2,})(?!\w)")
 _SIGNED = re.compile(rf"(?<![\w.)])([-−+±])\s?(?={N})")
+_SIGN_OF = {
+    pattern: re.compile(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})") for pattern in (_PERCENT, _DEGREES, _UNIT)
+}
+"""The sign in front of them, while they are still figures."""
 _LETTER_FIGURE = re.compile(r"(?<=[A-Za-z])-?(?=\d)|(?<=\d)-?(?=[A-Za-z])")
 _NUMBER = re.compile(rf"(?<!\d){N}|\d+")
 _LEADING_POINT = re.compile(r"(?<![\w.])\.(\d+)")
@@ -95,55 +111,71 @@ _SPAN_OF_TIME = re.compile(
 )
 _INITIALS_AND = re.compile(r"\b([A-Z]{1,3})&([A-Z]{1,3})\b")
 _AND_OR = re.compile(r"\band/or\b", re.I)
+_SYMBOL = re.compile(_alt(DATA["symbols"]))
+_ACRONYM = re.compile(r"(?<![\w'&.-])([A-Z]{2,5})(s?)(?![\w&])")
 _CARDINAL_AND = re.compile(r"\band\s")
 
 
-def read_english(text: str) -> str:
-    """The text with every figure and sign in words. Markup must be gone already; white space is left as it falls."""
-    text = text.translate(_PLAIN_MARKS)
-    text = "".join(f" {unicodedata.normalize('NFKC', c)}" if unicodedata.category(c) == "No" else c for c in text)
-    text = read_addresses(text, _ADDRESS, DATA["top_domains"], spell_english)
-    text = _ISO_DATE.sub(lambda m: _date(m, int(m[2]), int(m[3]), m[1]), text)
-    text = _US_DATE.sub(_us_date, text)
-    text = _TIME.sub(_time, text)
-    text = _HOUR.sub(lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}", text)
-    text = _SPAN_OF_TIME.sub(" to ", text)
-    text = _INITIALS_AND.sub(lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}", text)
-    text = _PHONE.sub(_phone, text)
-    text = _CODE.sub(_code, text)
-    text = _HASH_CODE.sub(lambda m: f"number {_code_value(m[1])}", text)
-    text = _LONE_CODE.sub(lambda m: spell_english(m[1]), text)
-    text = _MONEY.sub(_money, text)
-    text = _MONEY_AFTER.sub(lambda m: _minus(m[1]) + _amount(m[3], m[2], None), text)
-    text = _CENTS.sub(lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}", text)
-    text = _MONTH_DAY.sub(lambda m: _date(m, _month(m[1]), int(m[2]), m[3]), text)
-    text = _DAY_MONTH.sub(_day_month, text)
-    text = _MONTH_YEAR.sub(lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}", text)
-    text = _PERCENT_RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])} percent", text)
-    text = _PERCENT.sub(lambda m: f"{_say(m[1])} percent", text)
-    text = _DEGREES.sub(_degrees, _signs(text, _DEGREES))
-    text = _UNIT.sub(_unit, _signs(text, _UNIT))
-    text = _AROUND_THE_CLOCK.sub("twenty-four seven", text)
-    text = _FRACTION.sub(_fraction, text)
-    text = _ORDINAL.sub(lambda m: _words(int(m[1].replace(",", "")), "ordinal"), text)
-    text = _DECADE.sub(lambda m: (_words(int(m[1])) + " " if m[1] else "") + _tens(m[2]), text)
-    text = _RANGE.sub(lambda m: f"{_say(m[1])} to {_say(m[2])}", text)
-    text = _YEAR.sub(lambda m: f"{m[1]} {_year(m[2])}", text)
-    text = _NUMBER_SIGN.sub(lambda m: "Numbers " if m[1] == "Nos" else "Number " if m[1] == "No" else "number ", text)
-    text = _TITLE.sub(_title, text)
-    text = _ABBREVIATION.sub(_abbreviation, text)
-    text = _INITIALS.sub(_initials, text)
-    text = _DOTTED.sub(lambda m: " point ".join(_say(part) for part in m[1].split(".")), text)
-    text = _TIMES.sub(" times ", text)
-    text = _COMPARED.sub(lambda m: _COMPARISONS[m[1]], text)
-    text = _SIGNED.sub(lambda m: _SIGNS[m[1]] + " ", text)
-    text = _LEADING_POINT.sub(lambda m: f"zero point {spell_english(m[1])}", text)
-    text = _LETTER_FIGURE.sub(" ", text)
-    text = _NUMBER.sub(lambda m: _say(m.group()), text)
-    text = _AND_OR.sub("and or", text)
-    for sign, word in DATA["symbols"].items():
-        text = text.replace(sign, word)
-    return text.translate(_DROPPED)
+def read_english(draft: TracedText) -> None:
+    """Put every figure and sign in words. Markup must be gone already; white space is left as it falls."""
+    draft.translate(_PLAIN_MARKS)
+    draft.sub(_AREA, lambda m: f"{_say(m[1])} {_POWERS[m[3]][0]} {DATA['units'][m[2]][m[1] != '1']}")
+    draft.sub(_POWER, lambda m: _POWERS[m[1]][1])
+    draft.map(lambda char: f" {unicodedata.normalize('NFKC', char)}" if unicodedata.category(char) == "No" else char)
+    read_addresses(draft, _ADDRESS, DATA["top_domains"], spell_english)
+    draft.sub(_ISO_DATE, lambda m: _date(m, int(m[2]), int(m[3]), m[1]))
+    draft.sub(_US_DATE, _us_date)
+    draft.sub(_SHORT_DATE, _short_date)
+    draft.sub(_TIME, _time)
+    draft.sub(_HOUR, lambda m: f"{_say(m[1])} {m[2].lower()} m{_stop(m)}")
+    draft.sub(_SPAN_OF_TIME, " to ")
+    draft.sub(_INITIALS_AND, lambda m: f"{' '.join(m[1])} and {' '.join(m[2])}")
+    draft.sub(_PHONE, _phone)
+    draft.sub(_VANITY, lambda m: ("one, " if m[1] else "") + spell_english(m[2]) + ", ")
+    draft.sub(_SHORT_NUMBER, lambda m: f"{m[1]} {spell_english(m[2])}")
+    draft.sub(_CODE, _code)
+    draft.sub(_HASH_CODE, lambda m: f"number {_code_value(m[1])}")
+    draft.sub(_LONE_CODE, lambda m: spell_english(m[1]))
+    draft.sub(_LONG_DIGITS, _long_digits)
+    draft.sub(_BARE_CENTS, "0.")
+    draft.sub(_PER, lambda m: f" per {DATA['per'][m[1]]}")
+    draft.sub(_FEET, lambda m: f"{_say(m[1])} foot {_say(m[2])}")
+    draft.sub(_TO_THE_POWER, " to the power of ")
+    draft.sub(_MONEY, _money)
+    draft.sub(_MONEY_AFTER, lambda m: _minus(m[1]) + _amount(m[3], m[2], None))
+    draft.sub(_CENTS, lambda m: f"{_say(m[1])} {'cent' if m[1] == '1' else 'cents'}")
+    draft.sub(_MONTH_DAY, lambda m: _date(m, _month(m[1]), int(m[2]), m[3]))
+    draft.sub(_DAY_MONTH, _day_month)
+    draft.sub(_MONTH_YEAR, lambda m: f"{DATA['months'][_month(m[1]) - 1]} {_year(m[2])}")
+    draft.sub(_PERCENT_RANGE, lambda m: f"{_say(m[1])} to {_say(m[2])} percent")
+    draft.sub(_SIGN_OF[_PERCENT], _sign)
+    draft.sub(_PERCENT, lambda m: f"{_say(m[1])} percent")
+    draft.sub(_SIGN_OF[_DEGREES], _sign)
+    draft.sub(_DEGREES, _degrees)
+    draft.sub(_SIGN_OF[_UNIT], _sign)
+    draft.sub(_UNIT, _unit)
+    draft.sub(_AROUND_THE_CLOCK, "twenty-four seven")
+    draft.sub(_FRACTION, _fraction)
+    draft.sub(_ORDINAL, lambda m: _words(int(m[1].replace(",", "")), "ordinal"))
+    draft.sub(_DECADE, lambda m: (_words(int(m[1])) + " " if m[1] else "") + _tens(m[2]))
+    draft.sub(_RANGE, lambda m: f"{_say(m[1])} to {_say(m[2])}")
+    draft.sub(_YEAR, lambda m: f"{m[1]} {_year(m[2])}")
+    draft.sub(_NUMBER_SIGN, lambda m: "Numbers " if m[1] == "Nos" else "Number " if m[1] == "No" else "number ")
+    draft.sub(_TITLE, _title)
+    draft.sub(_ABBREVIATION, _abbreviation)
+    draft.sub(_INITIALS, _initials)
+    draft.sub(_ACRONYM, _acronym)
+    draft.sub(_DOTTED, lambda m: " point ".join(_say(part) for part in m[1].split(".")))
+    draft.sub(_TIMES, " times ")
+    draft.sub(_COMPARED, lambda m: _COMPARISONS[m[1]])
+    draft.sub(_SIGNED, _sign)
+    draft.sub(_LEADING_POINT, lambda m: f"zero point {spell_english(m[1])}")
+    draft.sub(_LETTER_FIGURE, " ")
+    draft.sub(_NUMBER, lambda m: _say(m.group()))
+    draft.sub(_INNER_POINT, " dot ")
+    draft.sub(_AND_OR, "and or")
+    draft.sub(_SYMBOL, lambda m: str(DATA["symbols"][m.group()]))
+    draft.translate(_DROPPED)
 
 
 _PLAIN_MARKS = str.maketrans(
@@ -193,6 +225,7 @@ _DROPPED = str.maketrans(
     }
 )
 _COMPARISONS = {"<": " is less than ", ">": " is greater than ", "<=": " is at most ", ">=": " is at least "}
+_POWERS = {"²": ("square", " squared"), "³": ("cubic", " cubed")}
 _SIGNS = {"-": "minus", "−": "minus", "+": "plus", "±": "plus or minus"}
 
 
@@ -249,6 +282,13 @@ def _us_date(m: re.Match[str]) -> str:
     return _date(m, first, second, year) if first <= 12 else _date(m, second, first, year)
 
 
+def _short_date(m: re.Match[str]) -> str:
+    month, day = int(m[2]), int(m[3])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return m.group()
+    return f"{m[1]} {_date(m, month, day, None)}"
+
+
 def _day_month(m: re.Match[str]) -> str:
     if not 1 <= int(m[2]) <= 31:
         return m.group()
@@ -287,6 +327,14 @@ def _phone(m: re.Match[str]) -> str:
         return ("plus " if m.group().startswith("+") else "") + spell_english(groups[0])
     said = ", ".join(" ".join(_DIGITS[int(d)] for d in group) for group in groups)
     return f"plus {said}" if m.group().startswith("+") else said
+
+
+def _long_digits(m: re.Match[str]) -> str:
+    digits = m.group()
+    if len(digits) == 10 or (len(digits) == 11 and digits[0] == "1"):
+        groups = [digits[:-10], digits[-10:-7], digits[-7:-4], digits[-4:]]
+        return ", ".join(spell_english(group) for group in groups if group)
+    return spell_english(digits)
 
 
 def _code_value(code: str) -> str:
@@ -332,9 +380,8 @@ def _amount(currency: str, number: str, scale: str | None) -> str:
     return cents if whole.strip("0") == "" else f"{large} and {cents}"
 
 
-def _signs(text: str, pattern: re.Pattern[str]) -> str:
-    """Read a sign in front of what `pattern` finds, while it is still figures."""
-    return re.sub(rf"(?<![\w.)])([-−+±])\s?(?={pattern.pattern})", lambda m: _SIGNS[m[1]] + " ", text)
+def _sign(m: re.Match[str]) -> str:
+    return _SIGNS[m[1]] + " "
 
 
 def _degrees(m: re.Match[str]) -> str:
@@ -372,3 +419,11 @@ def _abbreviation(m: re.Match[str]) -> str:
 def _initials(m: re.Match[str]) -> str:
     letters = m[1].replace(".", "").upper()
     return " ".join(letters) + _stop(m)
+
+
+def _acronym(m: re.Match[str]) -> str:
+    """Letters one by one, if they make no word: `PDF`, `ATMs`, but not `NASA`. Shouted text stays."""
+    letters, plural = m[1], m[2]
+    if letters in DATA["said_as_words"] or (letters not in DATA["spelled"] and set(letters) & set("AEIOUY")):
+        return m.group()
+    return " ".join(letters) + ("'s" if plural else "")

@@ -22,6 +22,9 @@ __all__ = ["Speaker"]
 AHEAD_S = 6.0
 """Speech is made this far ahead of the caller's ear: enough to ride out a slow engine, little to waste when cut."""
 
+MAX_WORD_S = 1.0
+"""After an interruption that was none, at most this much is said again: a longer "word" is a clause without times."""
+
 SECONDS_PER_CHAR = 0.07
 """Pace of English speech, for a clause of which the end is not made yet and no word times are known."""
 
@@ -46,7 +49,8 @@ class Speaker:
     The call reports each media tick with `tick()`; nothing here looks at a clock.
 
     Args:
-        playout: where samples go; only one Speaker writes to it at a time.
+        playout: where samples go; only one Speaker writes to it at a time. One that nobody reads makes a reply ahead of
+            its turn: `hold` it, and `join` the call's playout when its turn has come.
         rate_hz: sample rate of the speech it is given.
     """
 
@@ -86,7 +90,8 @@ class Speaker:
         if resampler is not None:
             await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
         span.complete = True
-        self.playout.end()
+        if not self._stopped:
+            self.playout.end()
         return (span.end - span.start) / self.playout.sample_rate_hz
 
     async def play(self, pcm: Pcm, text: str = "") -> None:
@@ -105,10 +110,47 @@ class Speaker:
     def when_reached(self, action: Callable[[], None]) -> None:
         """Run `action` once all that was written so far has been heard; now, if nothing waits."""
         position = self.playout.position + self.playout.queued_samples
-        if position <= self.playout.position and not self._held:
+        if position <= self.playout.position and not self._held and not self._marks:
             action()
         else:
             self._marks.append((position, action))
+
+    def when_audible(self, action: Callable[[], None]) -> None:
+        """Run `action` once the first sample that is written after this has left."""
+        self._marks.append((self.playout.position + self.playout.queued_samples + 1, action))
+
+    def withdraw(self) -> bool:
+        """Take the last clause back, unless some of it has left already; False then."""
+        span = self._spans[-1] if self._spans else None
+        if span is None or span.start < self.playout.position or self._stopped:
+            return False
+        self.playout.withdraw(span.end - span.start)
+        self._spans.pop()
+        self._marks = [mark for mark in self._marks if mark[0] <= span.start]
+        if self.started_at_position == span.start:
+            self.started_at_position = None
+        return True
+
+    def join(self, playout: Playout) -> None:
+        """Go on in another playout; what waits in the present one moves there, at once.
+
+        Raises MediaError when it does not fit.
+        """
+        shift = playout.position + playout.queued_samples - self.playout.position
+        playout.take_over(self.playout)
+        self.playout = playout
+        for span in self._spans:
+            span.start += shift
+            span.end += shift
+        self._marks = [(position + shift, action) for position, action in self._marks]
+        if self.started_at_position is not None:
+            self.started_at_position += shift
+        self._moved.set()
+
+    @property
+    def queued_s(self) -> float:
+        """Seconds of speech that wait to be heard."""
+        return self.playout.queued_samples / self.playout.sample_rate_hz
 
     async def below(self, seconds: float = AHEAD_S) -> None:
         """Wait until less than `seconds` of speech is queued."""
@@ -145,6 +187,14 @@ class Speaker:
         """Somebody hears it again."""
         self._held = False
         self._moved.set()
+
+    def resume(self) -> None:
+        """Go on after `playout.pause()`: with the word that was cut, from its beginning."""
+        if self.playout.silent:
+            start = self._word_start(self.playout.position)
+            if 0 < self.playout.position - start <= MAX_WORD_S * self.playout.sample_rate_hz:
+                self._back_to(start)
+        self.playout.resume()
 
     def repeat_clause(self) -> None:
         """Read the clause that is being said once more from its beginning, as far as the playout has kept it."""

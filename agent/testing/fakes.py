@@ -1,14 +1,12 @@
-"""A recogniser, a synthesiser and a media port that do what a test tells them."""
+"""A media port and a detector that do what a test tells them. The other engines have files of their own."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from agent.asr.protocol import EngineInfo, Hypothesis, Word
 from agent.errors import EngineError, MediaError
 from agent.listening.graph import WINDOW_SAMPLES
 from agent.listening.silero import VadEngine, VadStream
@@ -16,106 +14,13 @@ from agent.media.frames import HEARING_HZ, HEARING_SAMPLES, Pcm
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
 from agent.media.stats import PortStats
-from agent.tts.protocol import Speech, Style, Voice
+from agent.testing.recognizer import ScriptedRecognizer, ScriptedStream
+from agent.testing.synthesizer import ScriptedSynthesizer
 
-__all__ = ["ScriptedPort", "ScriptedRecognizer", "ScriptedSynthesizer", "ScriptedVad", "voice"]
-
-MS_PER_CHARACTER = 60
-"""Pace of the scripted voice: about that of a person."""
+__all__ = ["ScriptedPort", "ScriptedRecognizer", "ScriptedStream", "ScriptedSynthesizer", "ScriptedVad", "voice"]
 
 LOUD = 300
 """RMS above which the scripted detector hears speech."""
-
-
-class ScriptedStream:
-    """One segment of a ScriptedRecognizer."""
-
-    def __init__(self, owner: ScriptedRecognizer) -> None:
-        self._owner = owner
-        self._samples = 0
-        self._revision = 0
-        self._text = owner.texts.pop(0) if owner.texts else ""
-        self.closed = False
-
-    def push(self, pcm: Pcm) -> None:
-        """Every 320 ms of audio reveal another word."""
-        self._samples += len(pcm)
-
-    def partial(self) -> Hypothesis:
-        """The words revealed so far."""
-        words = self._text.split()
-        shown = " ".join(words[: self._samples * 1000 // HEARING_HZ // 320])
-        self._revision = len(shown)
-        return Hypothesis(shown, shown, revision=self._revision)
-
-    async def final(self) -> Hypothesis:
-        """The whole text, after `final_s`. Raises EngineError when the owner is broken."""
-        await asyncio.sleep(self._owner.final_s)
-        if self._owner.broken:
-            raise EngineError("scripted failure")
-        return Hypothesis(self._text, self._text)
-
-    def close(self) -> None:
-        """Marks the stream closed."""
-        self.closed = True
-
-
-class ScriptedRecognizer:
-    """Hears the given texts, one a turn.
-
-    Args:
-        texts: what successive streams will have heard.
-        final_s: how long a final takes.
-    """
-
-    def __init__(self, texts: Sequence[str] = (), *, final_s: float = 0.0) -> None:
-        self.texts = list(texts)
-        self.final_s = final_s
-        self.broken = False
-        self.streams: list[ScriptedStream] = []
-        self.info = EngineInfo("scripted", "1", HEARING_HZ, ("en", "zh"), streams=True)
-
-    def stream(self, *, language: str, hints: Sequence[str] = ()) -> ScriptedStream:  # noqa: ARG002
-        """The next text's stream."""
-        stream = ScriptedStream(self)
-        self.streams.append(stream)
-        return stream
-
-    async def close(self) -> None:
-        """Nothing to free."""
-
-
-class ScriptedSynthesizer:
-    """Speaks a tone as long as a person would need for the text, word by word.
-
-    Args:
-        first_s: how long it takes to the first piece.
-        rate_hz: sample rate.
-    """
-
-    def __init__(self, *, first_s: float = 0.0, rate_hz: int = 24_000) -> None:
-        self.first_s = first_s
-        self.broken = False
-        self.spoken: list[str] = []
-        self.info = EngineInfo("scripted", "1", rate_hz, ("en", "zh"), streams=True, voices=("heart", "other"))
-
-    async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:  # noqa: ARG002
-        """One piece a word. Raises EngineError when broken."""
-        await asyncio.sleep(self.first_s)
-        if self.broken:
-            raise EngineError("scripted failure")
-        self.spoken.append(text)
-        rate = self.info.sample_rate_hz
-        at = 0.0
-        for word in text.split():
-            seconds = (len(word) + 1) * MS_PER_CHARACTER / 1000
-            samples = round(seconds * rate)
-            tone = 8000 * np.sin(2 * np.pi * 220 * np.arange(samples) / rate)
-            yield Speech(tone.astype(np.int16), (Word(word, at, at + seconds),))
-            at += seconds
-
-    async def close(self) -> None:
-        """Nothing to free."""
 
 
 class ScriptedPort:

@@ -115,6 +115,34 @@ def test_a_dry_run_shows_what_would_be_spoken() -> None:
     assert "".join(clause["text"] for clause in clauses) == "It costs $3.50. Order 4271 is here!"
 
 
+def test_a_dry_run_names_the_source_of_each_word() -> None:
+    text = "**It** is $3.50."
+    (clause,) = [json.loads(line) for line in rejoinder("say", "--dry-run", "--json", text).stdout.splitlines()]
+    assert [text[word["start"] : word["end"]] for word in clause["words"]] == ["It", "is", *["$3.50"] * 5]
+
+
+def test_a_dry_run_reads_a_pipe_in_the_language_asked_for() -> None:
+    done = rejoinder("say", "--dry-run", "--language", "zh", stdin="你好！价格是¥5。")
+    assert done.stdout.splitlines() == ["[0:3] 你好！", "[3:9] 价格是五元。"]
+
+
+def test_a_dry_run_says_what_is_silent() -> None:
+    assert rejoinder("say", "--dry-run", "-", stdin="🎉").stdout.splitlines() == ["[0:1] (silent)"]
+
+
+def test_a_pipe_that_is_no_text_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "say", "--dry-run"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"},
+        input=b"\xff\xfe",
+        capture_output=True,
+        timeout=100,
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("error: standard input: expected utf-8 text")
+
+
 def test_noise_is_heard_as_nothing(tmp_path: Path) -> None:
     write_wav(tmp_path / "buzz.wav", voice(2.0), 16_000)
     assert json.loads(rejoinder("listen", str(tmp_path / "buzz.wav"), "--json").stdout)["text"] == ""

@@ -87,15 +87,31 @@ def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) 
         load_settings()
 
 
-def test_a_list_in_the_environment_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", '["https://shop.example"]')
-    assert load_settings().server.origins == ("https://shop.example",)
-    monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", "https://shop.example")
-    with pytest.raises(ConfigError, match=r"server"):
-        load_settings()
-
-
 def test_an_unknown_setting_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_SERVER__PROT", "1")
     with pytest.raises(ConfigError, match=r"server\.prot: unknown"):
+        load_settings()
+
+
+def test_a_list_in_the_environment_is_json_or_has_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ('["203.0.113.7", "2001:db8::7"]', "203.0.113.7, 2001:db8::7"):
+        monkeypatch.setenv("REJOINDER_MEDIA__ADVERTISED_ADDRESSES", value)
+        assert list(load_settings().media.advertised_addresses) == ["203.0.113.7", "2001:db8::7"]
+
+
+def test_a_wrong_list_in_the_environment_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_MEDIA__ADVERTISED_ADDRESSES", "no address")
+    with pytest.raises(ConfigError, match=r"media\.advertised_addresses"):
+        load_settings()
+
+
+def test_a_mapping_in_the_environment_that_is_no_json_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_CLIPS", "hold=music.wav")
+    with pytest.raises(ConfigError, match="clips"):
+        load_settings()
+
+
+def test_a_list_that_was_begun_as_json_and_is_none_names_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", '["https://shop.example"')
+    with pytest.raises(ConfigError, match="server"):
         load_settings()

@@ -87,7 +87,7 @@ async def test_a_reply_goes_on_at_the_word_it_broke_off_at() -> None:
         await s.until(lambda: s.of(PlayoutStarted))
         await s.quiet(2.03)
         await lose(s)
-        heard = s.call._speaking.speaker.heard()[0]  # type: ignore[union-attr]
+        heard = s.call._speaking.running.speaker.heard()[0]  # type: ignore[union-attr]
         assert LONG.startswith(heard)
         assert heard.split()
         s.now += 12
@@ -111,7 +111,7 @@ async def test_what_left_for_a_peer_that_was_gone_already_is_said_again() -> Non
         await s.until(lambda: s.of(PlayoutStarted))
         await s.quiet(4.0)
         await lose(s, silent_s=2.5)
-        heard = s.call._speaking.speaker.heard()[0]  # type: ignore[union-attr]
+        heard = s.call._speaking.running.speaker.heard()[0]  # type: ignore[union-attr]
         assert heard == "We open at nine in the", "1.5 s of it, without the word that was cut"
         s.call.hangup("test over")
         await asyncio.wait_for(s.call.wait_ended(), 5)

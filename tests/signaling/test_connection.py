@@ -7,6 +7,7 @@ from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
 from agent.observe.metrics import Metrics
+from signaling.connection import DoorRunner
 from signaling.problems import problems_middleware
 from tests.signaling.conftest import Door
 
@@ -109,3 +110,31 @@ async def test_aborted_handshakes_leave_no_errors_in_the_log(
             for call in door.agent.started:
                 await call.wait_ended()
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_body_that_is_not_packed_as_it_says_is_the_clients_fault(
+    door: Door, caplog: pytest.LogCaptureFixture, encoding: str
+) -> None:
+    head = f"Authorization: Bearer {door.token()}\r\nContent-Type: application/json\r\nContent-Encoding: {encoding}\r\n"
+    request = f"POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n{head}Connection: close\r\nContent-Length: 5\r\n\r\nhello"
+    answer, body = await raw(door, request.encode())
+    assert b" 400 " in answer.splitlines()[0]
+    assert json.loads(body)["field"] == "body"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc"])
+async def test_a_connection_without_a_request_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signaling.connection.IDLE_S", 0.1)
+    runner = DoorRunner(web.Application())
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+        writer.write(sent)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        await runner.cleanup()

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from agent.config import Settings
-from agent.errors import EngineError, ProtocolError
+from agent.errors import EngineError, NotInterruptible, ProtocolError
 from agent.events import CallEnded, ClientData, FloorChanged
 from agent.media.ticker import Ticker
 from agent.nlu.hook import Session
@@ -115,6 +115,20 @@ async def test_failures_inside_are_told_without_the_inside(channel: Channel) -> 
     channel.call.failure = None
     channel.say(type="response.cancel")
     assert channel.call.told == [("cancel", None)]
+
+
+async def test_a_reply_that_is_heard_in_full_says_so_and_goes_on(channel: Channel) -> None:
+    channel.call.failure = NotInterruptible("the reply cannot be interrupted")
+    for kind in ("response.cancel", "output_audio_buffer.clear"):
+        (error,) = channel.say(type=kind, event_id="e7")
+        assert error["type"] == "error"
+        assert error["error"] == {
+            "type": "invalid_request_error",
+            "code": "not_interruptible",
+            "message": "the reply cannot be interrupted",
+            "param": None,
+            "event_id": "e7",
+        }
 
 
 async def test_a_flood_is_told_once_dropped_and_forgiven(channel: Channel) -> None:

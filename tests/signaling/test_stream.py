@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
-from agent.errors import CallRefused, EngineError, ProtocolError
+from agent.errors import CallRefused, EngineError, NotInterruptible, ProtocolError
 from agent.events import (
     AgentText,
     ClientData,
@@ -312,6 +312,9 @@ async def test_a_command_that_cannot_be_done_now_leaves_the_call_alive(door: Doo
     call.failure = EngineError("no voice")
     await ws.send_json({"type": "clear"})
     assert json.loads(await ws.receive_str(timeout=5))["code"] == "not_possible"
+    call.failure = NotInterruptible("the reply cannot be interrupted")
+    await ws.send_json({"type": "clear"})
+    assert json.loads(await ws.receive_str(timeout=5))["code"] == "not_interruptible"
     call.failure = None
     await ws.send_json({"type": "dtmf", "digit": "1"})
     await ws.send_json({"type": "hangup"})

@@ -89,6 +89,15 @@ async def test_a_server_that_falls_silent_is_told_at_once_and_forgiven_when_it_r
     await caller.until("rejoinder.state.phase === 'live'")
 
 
+async def test_a_caller_whose_sound_does_not_arrive_is_told(caller, double) -> None:
+    page = await caller.call()
+    hint = page.locator("#hint")
+    double.say({"type": "rejoinder.media_stalled", "silence_s": 2.0})
+    await hint.get_by_text("Your sound is not reaching the agent. Check your network.").wait_for()
+    double.say({"type": "rejoinder.media_resumed", "silence_s": 3.1})
+    await hint.get_by_text("The agent is listening.").wait_for()
+
+
 async def test_a_server_that_stays_silent_ends_the_call(make_caller, double) -> None:
     async with make_caller() as caller:
         page = await caller.call()

@@ -16,6 +16,7 @@
  *   timings    one an answer, oldest first, as rejoinder.timings sent them, plus `turn` (1, 2, ...)
  *   playing    id of the reply that is being heard, or null
  *   muted      the caller's microphone is off
+ *   stalled    nothing of the caller's sound reaches the server
  *   channelOpen  messages can be sent
  *   keys       digits pressed on this page, newest last
  *   error      {code, detail, param} to be explained by errors.js, or null
@@ -46,6 +47,7 @@ export function initialState() {
     turns: 0,
     playing: null,
     muted: false,
+    stalled: false,
     channelOpen: false,
     keys: '',
     error: null,
@@ -211,6 +213,8 @@ const HANDLERS = {
     const shown = JSON.stringify(data) ?? '';
     return addNote(state, 'data', shown.length > MAX_DATA_CHARS ? `${shown.slice(0, MAX_DATA_CHARS)}…` : shown);
   },
+  'rejoinder.media_stalled': (state) => ({ ...state, stalled: true }),
+  'rejoinder.media_resumed': (state) => ({ ...state, stalled: false }),
   'rejoinder.ended': (state, { reason }) => ({ ...state, endReason: text(reason) || 'ended' }),
   error: (state, { error }) => ({
     ...state,
@@ -222,12 +226,15 @@ const HANDLERS = {
   'page.phase': (state, { phase }) => ({ ...state, phase, wasLive: state.wasLive || phase === 'live' }),
   // Nobody can say whose turn it is once the channel is gone.
   'page.channel': (state, { open }) =>
-    open ? { ...state, channelOpen: true } : { ...state, channelOpen: false, floor: 'nobody', playing: null },
+    open
+      ? { ...state, channelOpen: true }
+      : { ...state, channelOpen: false, stalled: false, floor: 'nobody', playing: null },
   'page.ended': (state, { reason }) => ({
     ...state,
     phase: reason === 'failed' && !state.wasLive ? 'idle' : 'ended', // A call that never came about has no end.
     floor: 'nobody',
     playing: null,
+    stalled: false,
     channelOpen: false,
     endReason: state.endReason || reason,
     items: state.items.map((item) => (item.speaking ? { ...item, speaking: false } : item)),

@@ -81,6 +81,13 @@ function heading(state) {
   return BEFORE[state.phase];
 }
 
+/** Why the agent cannot hear the caller; '' when it can. */
+function unheard(state) {
+  if (!LIVE_PHASES.includes(state.phase)) return '';
+  if (state.muted) return 'You are muted: the agent cannot hear you.';
+  return state.stalled ? 'Your sound is not reaching the agent. Check your network.' : '';
+}
+
 export class Ui {
   /** @param {object} actions  what buttons do: {retry, token, settings, sound, dismiss} */
   constructor(actions) {
@@ -95,7 +102,7 @@ export class Ui {
     const before = this.last;
     this.last = state;
     const changed = (...names) => before === null || names.some((name) => before[name] !== state[name]);
-    if (changed('phase', 'floor', 'muted', 'endReason')) this.#stage(state);
+    if (changed('phase', 'floor', 'muted', 'stalled', 'endReason')) this.#stage(state);
     if (changed('phase', 'muted', 'retryInS')) this.#controls(state);
     if (changed('channelOpen')) {
       byId('message').disabled = !state.channelOpen;
@@ -147,7 +154,7 @@ export class Ui {
     document.body.dataset.muted = String(state.muted);
     const [title, hint] = heading(state);
     setText(byId('floor'), title);
-    setText(byId('hint'), state.muted && LIVE_PHASES.includes(state.phase) ? 'You are muted: the agent cannot hear you.' : hint);
+    setText(byId('hint'), unheard(state) || hint);
     setText(byId('status'), STATUS[state.phase]);
     document.title = BUSY_PHASES.includes(state.phase) ? `${STATUS[state.phase]} – Rejoinder` : 'Rejoinder';
     byId('timer').hidden = !LIVE_PHASES.includes(state.phase) && state.phase !== 'ended';

@@ -45,3 +45,22 @@ def test_history_is_bounded() -> None:
         history.user(str(number))
     assert len(history.items) == MAX_ITEMS
     assert history.items[0].text == "10"
+
+
+def test_times_are_kept() -> None:
+    history = History()
+    history.user("hello", at_s=1.5, end_s=2.0)
+    history.agent("Hi.", at_s=2.5, end_s=3.0)
+    assert [(item.at_s, item.end_s) for item in history.items] == [(1.5, 2.0), (2.5, 3.0)]
+
+
+def test_a_turn_that_goes_on_is_retracted_over_a_reply_that_had_just_begun() -> None:
+    history = History()
+    history.user("my name is John")
+    history.agent("Nice to", "meet you.", interrupted=True)
+    history.retract_user()
+    history.user("my name is John Doe")
+    assert [item.text for item in history.items] == ["Nice to", "my name is John Doe"]
+    history.agent("Nice to meet you.")
+    history.retract_user()
+    assert [item.role for item in history.items] == ["agent", "user", "agent"]

@@ -217,3 +217,13 @@ async def test_each_thread_is_prepared_before_its_first_job() -> None:
     async with WorkerPool(2, name="p", prepare=lambda: prepared.append(threading.current_thread().name)) as pool:
         assert await pool.run(lambda: threading.current_thread().name in prepared, owner="a")
     assert sorted(prepared) == ["p-0", "p-1"]
+
+
+async def test_load_rises_while_threads_work(pool: WorkerPool) -> None:
+    assert pool.load == 0.0
+    gate = Gate()
+    gated = await gate.occupy(pool)
+    assert 0.0 < pool.load <= 1.0
+    gate.opened.set()
+    await gated
+    assert 0.0 < pool.load <= 1.0

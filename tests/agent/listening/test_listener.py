@@ -47,7 +47,8 @@ async def test_a_fluent_sentence_is_one_segment_around_its_energy(
     vad: VadEngine, clips: dict[str, Clip], name: str
 ) -> None:
     pcm = clips[name].pcm
-    found = segments(await hear(vad, np.concatenate([silence(1), pcm, silence(1)])))
+    settings = ListeningSettings(stop_ms=192)
+    found = segments(await hear(vad, np.concatenate([silence(1), pcm, silence(1)]), settings))
     assert len(found) == 1
     covers(found, pcm, 1000)
     assert 0.5 * (found[0].end_ms - found[0].start_ms) < found[0].speech_ms <= found[0].end_ms - found[0].start_ms
@@ -89,7 +90,7 @@ async def test_clips_a_second_apart_are_segments_of_their_own(vad: VadEngine, cl
         first, last = loud_bounds_ms(clips[name].pcm)
         spans.append((start + first, start + last))
         pieces += [clips[name].pcm, silence(1)]
-    found = segments(await hear(vad, np.concatenate(pieces)))
+    found = segments(await hear(vad, np.concatenate(pieces), ListeningSettings(stop_ms=192)))
     assert len(found) == len(FLUENT)
     for segment, (first, last) in zip(found, spans, strict=True):
         assert segment.start_ms - 300 <= first

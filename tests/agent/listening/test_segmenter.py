@@ -13,7 +13,7 @@ WINDOW = 512
 
 
 def run(probabilities: list[float], settings: ListeningSettings | None = None) -> list[SegmentEvent]:
-    segmenter = Segmenter(settings or ListeningSettings())
+    segmenter = Segmenter(settings or ListeningSettings(stop_ms=192))
     events = [segmenter.feed(p, i * WINDOW, (i + 1) * WINDOW) for i, p in enumerate(probabilities)]
     return [event for event in events if event is not None]
 

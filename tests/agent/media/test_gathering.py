@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from aioice import stun
+from aioice.turn import make_integrity_key
 
 from agent.config import MediaSettings
 from agent.errors import CallRefused, ConfigError
 from agent.media import gathering
-from agent.media.aiortc_seam import PeerTransport
+from agent.media.aiortc_seam import CLOSE_S, RELEASE_S, PeerTransport
 from agent.media.gathering import Complaints, check_media
 from agent.media.webrtc import WebRtcPort
 
@@ -113,6 +114,29 @@ def binding(request: stun.Message, addr: Any) -> stun.Message:
     answer = stun.Message(request.message_method, stun.Class.RESPONSE, request.transaction_id)
     answer.attributes["XOR-MAPPED-ADDRESS"] = ("203.0.113.50", addr[1])
     return answer
+
+
+class Relay:
+    """A TURN server that gives an allocation, and can die afterwards."""
+
+    def __init__(self) -> None:
+        self.dead = False
+        self.goodbyes = 0
+
+    def __call__(self, request: stun.Message, addr: Any) -> stun.Message | None:
+        goodbye = request.message_method == stun.Method.REFRESH
+        self.goodbyes += goodbye
+        if self.dead:
+            return None
+        if "USERNAME" not in request.attributes:
+            return unauthorized(request, addr)
+        answer = stun.Message(request.message_method, stun.Class.RESPONSE, request.transaction_id)
+        answer.attributes["LIFETIME"] = 0 if goodbye else 600
+        if not goodbye:
+            answer.attributes["XOR-RELAYED-ADDRESS"] = ("203.0.113.60", 50_000)
+            answer.attributes["XOR-MAPPED-ADDRESS"] = ("203.0.113.50", addr[1])
+        answer.add_message_integrity(make_integrity_key("me", "test.local", "pw"))
+        return answer
 
 
 def nothing(_request: stun.Message, _addr: Any) -> None:
@@ -258,6 +282,27 @@ async def test_a_full_turn_server_and_a_closed_port_say_so(caplog: pytest.LogCap
         port = closed.getsockname()[1]
     async with gathered(turn_server=f"turn:127.0.0.1:{port}?transport=tcp", **credentials):
         assert "cannot be reached" in caplog.text
+
+
+@pytest.mark.parametrize("dead", [False, True])
+async def test_a_turn_server_that_died_does_not_hold_up_the_end_of_a_call(dead: bool) -> None:
+    relay = Relay()
+    before = asyncio.all_tasks()
+    async with serving(relay) as (_, port):
+        settings = {"turn_server": f"turn:127.0.0.1:{port}", "turn_username": "me", "turn_password": "pw"}
+        transport = PeerTransport(MediaSettings(interfaces=LOOPBACK, **settings), Nobody(), data=False)
+        await transport.gather()
+        assert "relay" in [fields(c)[2] for c in transport.candidates]
+        sockets = [protocol.transport for protocol in transport._ice._protocols[:-1]]
+        relay.dead = dead
+        # The margin is for a busy machine; aioice alone asks a dead server for 32 s.
+        async with asyncio.timeout(CLOSE_S + RELEASE_S + 1.5):
+            await transport.close()
+        assert relay.goodbyes >= 1
+        assert all(sock.is_closing() for sock in sockets)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() - before == set()
+    assert CLOSE_S + RELEASE_S < 2.0
 
 
 async def test_giving_up_while_gathering_leaves_no_task_and_no_socket() -> None:

@@ -120,3 +120,84 @@ def test_a_rewound_frame_is_sent_without_the_packet_it_no_longer_begins_with() -
     while playout.read() is not None:
         indices.append(None if playout.encoded is None else playout.encoded.index)
     assert indices == [None, None, 2, 3]
+
+
+def test_a_pause_fades_out_over_a_frame_and_what_comes_back_fades_in() -> None:
+    playout = Playout(24_000)
+    playout.write(np.full(24_000, 10_000, np.int16))
+    playout.read()
+    playout.pause()
+    assert not playout.silent
+    fading = playout.read()
+    assert fading is not None
+    assert fading[0] == 10_000
+    assert abs(int(fading[-1])) < 50
+    assert np.abs(np.diff(fading.astype(int))).max() < 50, "no click"
+    assert playout.silent
+    assert playout.read() is None
+    assert playout.rewind(240) == 240
+    playout.resume()
+    again = playout.read()
+    assert again is not None
+    assert again[0] == 0
+    assert again[-1] == 10_000
+    assert playout.position == 480 - 240 + 480
+
+
+def test_a_pause_that_was_never_heard_leaves_no_fade() -> None:
+    playout = Playout(24_000)
+    playout.write(np.full(24_000, 10_000, np.int16))
+    playout.pause()
+    playout.resume()
+    frame = playout.read()
+    assert frame is not None
+    assert (frame == 10_000).all()
+
+
+def test_what_was_written_last_can_be_taken_back_as_far_as_it_is_unread() -> None:
+    playout = Playout(24_000)
+    playout.write(ramp(700))
+    playout.write(ramp(260))
+    playout.end()
+    playout.read()
+    assert playout.withdraw(300) == 300
+    assert playout.queued_samples == 180
+    last = playout.read()
+    assert last is not None
+    assert np.array_equal(last[:180], ramp(700)[480:660])
+    assert not last[180:].any()
+    assert playout.withdraw(10) == 0
+    assert playout.position == 660
+
+
+def test_one_queue_takes_over_what_waits_in_another() -> None:
+    playout, other = Playout(24_000, max_queued_s=0.1), Playout(24_000)
+    playout.write(ramp(480))
+    other.write(ramp(960))
+    other.end()
+    playout.take_over(other)
+    assert (playout.queued_samples, other.queued_samples) == (1_440, 0)
+    assert [playout.read() is not None for _ in range(4)] == [True, True, True, False]
+    assert playout.drained
+    other.write(ramp(4_000))
+    with pytest.raises(MediaError, match="full"):
+        playout.take_over(other)
+    assert other.queued_samples == 4_000
+    with pytest.raises(MediaError, match="8000 Hz"):
+        playout.take_over(Playout(8_000))
+
+
+def test_what_never_sounded_is_neither_faded_nor_kept() -> None:
+    playout = Playout(24_000)
+    playout.pause()
+    playout.write(np.full(4_800, 10_000, np.int16))
+    assert [playout.read() for _ in range(3)] == [None, None, None]
+    assert not playout.silent
+    playout.resume()
+    first = playout.read()
+    assert first is not None
+    assert (first == 10_000).all()
+    other = Playout(24_000)
+    other.write(np.full(4_800, 10_000, np.int16))
+    assert other.clear() == 0
+    assert other.read() is None

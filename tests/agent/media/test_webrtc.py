@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import socket
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+from aioice.stun import Class, Message, Method
 from aiortc.sdp import candidate_to_sdp
 
 from agent.config import MediaSettings
@@ -336,6 +339,37 @@ async def test_a_hostile_candidate_is_refused_and_the_call_goes_on(
     await client.pc.close()
 
 
+async def test_a_peer_that_checks_from_ever_new_addresses_is_followed_only_so_far(
+    make_client: Any, ticker: Any, sink: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    ice = port._transport._ice
+    peer = client.pc.getSenders()[0].transport.transport._connection
+    protocol = ice._nominated[1].protocol
+
+    def check(number: int, priority: int | None) -> None:
+        message = Message(Method.BINDING, Class.REQUEST)
+        message.attributes["USERNAME"] = f"{peer.remote_username}:{peer.local_username}"
+        if priority is not None:
+            message.attributes["PRIORITY"] = priority
+        message.add_message_integrity(peer.remote_password.encode())
+        protocol.datagram_received(bytes(message), (f"127.1.{number >> 8}.{number & 255}", 9))
+
+    check(1, None)
+    for number in range(1000):
+        check(number, 1)
+    assert len(ice._remote_candidates) <= aiortc_seam.MAX_ADDRESSES
+    assert len(ice._check_list) <= 10 * aiortc_seam.MAX_ADDRESSES
+    seen = len(sink.frames)
+    await sink.until(lambda: len(sink.frames) >= seen + 10)
+    assert sink.closed == []
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+    await port.close()
+    await client.pc.close()
+
+
 async def test_a_refused_offer_leaves_no_transport_behind(make_client: Any, ticker: Any, settled: Any) -> None:
     before = asyncio.all_tasks()
     client = make_client()
@@ -439,6 +473,58 @@ async def test_hostile_media_and_messages_of_an_authenticated_peer_do_not_end_th
     await sink.until(lambda: len(sink.frames) >= seen + 10)
     assert sink.closed == []
     assert port.stats().corrupt > 0
+    await port.close()
+    await client.pc.close()
+
+
+STRANGERS = [
+    pytest.param(b"\x15\xfe\xfd" + bytes(8) + b"\0\2\2\x28", id="a fatal DTLS alert"),
+    pytest.param(b"\x16\xfe\xfd" + bytes(8) + b"\0\x20" + bytes(range(32)), id="a DTLS handshake that is none"),
+]
+
+
+@pytest.mark.parametrize("datagram", STRANGERS)
+async def test_a_stranger_cannot_break_off_the_handshake(
+    datagram: bytes, make_client: Any, ticker: Any, sink: Any
+) -> None:
+    client = make_client()
+    port = await WebRtcPort.answer(await client.offer(), settings=MediaSettings(), ticker=ticker, on_message=print)
+    ours = [(c.host, c.port) for c in port._transport._ice.local_candidates]
+    stranger = {family: socket.socket(family, socket.SOCK_DGRAM) for family in (socket.AF_INET, socket.AF_INET6)}
+
+    async def spray() -> None:
+        while True:
+            for host, number in ours:
+                with contextlib.suppress(OSError):
+                    stranger[socket.AF_INET6 if ":" in host else socket.AF_INET].sendto(datagram, (host, number))
+            await asyncio.sleep(0.002)
+
+    spraying = asyncio.create_task(spray())
+    try:
+        await client.accept(port.answer_sdp)
+        await connected(port, sink)
+        assert sink.closed == []
+    finally:
+        spraying.cancel()
+        for sock in stranger.values():
+            sock.close()
+        await port.close()
+        await client.pc.close()
+
+
+async def test_stun_that_cannot_be_read_is_dropped_without_a_word(
+    make_client: Any, ticker: Any, sink: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client()
+    port = await client.call(ticker, MediaSettings(), lambda text: None)
+    await connected(port, sink)
+    ice = client.pc.getSenders()[0].transport.transport._connection
+    for kind in (0x0024, 0x8028, 0x8029, 0x802A):  # PRIORITY, FINGERPRINT, ICE-CONTROLLED and -CONTROLLING of one byte
+        attribute = struct.pack("!HH", kind, 1) + bytes(4)
+        await ice.send(struct.pack("!HHI", 1, len(attribute), 0x2112A442) + bytes(12) + attribute)
+    seen = len(sink.frames)
+    await sink.until(lambda: len(sink.frames) >= seen + 10)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
     await port.close()
     await client.pc.close()
 

@@ -318,3 +318,22 @@ async def test_echo_says_back_what_it_heard(helpers: Any) -> None:
     assert await collect(nlu, helpers.make_turn("Ask not what your country")) == ["Ask not what your country"]
     assert await collect(nlu, helpers.make_turn("42", kind="dtmf")) == ["You pressed 4 2."]
     assert await collect(nlu, helpers.make_turn(" ")) == []
+
+
+def test_a_hook_can_refuse_to_be_asked_ahead() -> None:
+    @on_turn(speculate=False)
+    async def once(turn: Any) -> Any:
+        yield "x"
+
+    @on_turn
+    async def twice(turn: Any) -> Any:
+        yield "x"
+
+    class Shop:
+        speculate = False
+
+        async def reply(self, turn: Any) -> Any:
+            yield "x"
+
+    shop = Shop()
+    assert [FunctionNlu(shop.reply, owner=shop).speculate, once.speculate, twice.speculate] == [False, False, True]

@@ -51,7 +51,7 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
         "hello",
         session=session,
         confidence=0.5,
-        history=(HistoryItem("agent", "Hi", "there", True),),
+        history=(HistoryItem("agent", "Hi", "there", True, 1.5, 2.25),),
         interrupted=Interrupted("Hi", "there"),
         speculative=True,
     )
@@ -65,7 +65,9 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
         "text": "hello",
         "confidence": 0.5,
         "language": "en",
-        "history": [{"role": "agent", "text": "Hi", "unheard": "there", "interrupted": True}],
+        "history": [
+            {"role": "agent", "text": "Hi", "unheard": "there", "interrupted": True, "at_s": 1.5, "end_s": 2.25}
+        ],
         "interrupted": {"heard": "Hi", "unheard": "there"},
         "speculative": True,
         "data": {},

@@ -14,13 +14,14 @@ import av
 import numpy as np
 import pytest
 
-from agent.call import Call, CallParts
+from agent.call import Call
 from agent.config import RecordingSettings, Settings
 from agent.events import CallEvent, Observer
 from agent.media import pcm as pcm_port
 from agent.media.frames import HEARING_SAMPLES, Pcm
 from agent.nlu.hook import Nlu, Session
 from agent.observe.metrics import Metrics
+from agent.parts import CallParts
 from agent.recording.calls import Recordings
 from agent.replay.loop import VirtualLoop
 from agent.replay.port import Replayed, open_port
@@ -53,7 +54,7 @@ def in_virtual_time(work: Callable[[VirtualLoop], Awaitable[T]], monkeypatch: py
 
 async def parts(nlu: Nlu, *texts: str, **settings: Any) -> CallParts:
     """Scripted engines."""
-    tree = Settings(**settings)
+    tree = Settings(**{"listening": {"endpoint": "silence"}, **settings})
     synthesizer = ScriptedSynthesizer()
     phrases = PhraseBook(tree.phrases, synthesizer)
     await phrases.make([Voice()], Style())

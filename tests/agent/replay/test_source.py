@@ -12,6 +12,7 @@ import pytest
 from agent.cli import run
 from agent.config import RecordingSettings
 from agent.errors import ConfigError
+from agent.recording.packets import Kind, head_of, record, tick_record
 from agent.replay.source import export, load
 from tests.agent.recording.studio import ogg_samples, wav_samples
 from tests.agent.replay.test_replay import record_call
@@ -118,6 +119,61 @@ def test_the_command_prints_what_would_have_happened(
     assert told["differences"]
     assert run(["replay", str(tmp_path / "call_1.wav"), "--hook", f"{hook}:reply"]) == 0
     assert "Good day." in capsys.readouterr().out
+
+
+HEAD: dict[str, Any] = {
+    "version": 1, "call": "call_1", "channel": "browser", "language": "en", "caller": None, "transport": "rtp",
+    "rate_hz": 24_000, "encoding": "opus/48000/2", "payload_type": 111, "events": {}, "announcement": "", "clock": 0.0,
+}  # fmt: skip
+
+
+def forge(folder: Path, head: dict[str, Any], events: str = "", *commands: dict[str, Any]) -> Path:
+    """A recording that nobody recorded: ten ticks and what `commands` ask for."""
+    records = [tick_record(tick, tick * 0.02) for tick in range(10)]
+    records += [record(Kind.COMMAND, 0.2, json.dumps(command).encode()) for command in commands]
+    records.append(record(Kind.END, 0.3, b'{"reason": "peer closed"}'))
+    (folder / "call_1.packets").write_bytes(head_of({**HEAD, **head}) + b"".join(records))
+    if events:
+        (folder / "call_1.events.jsonl").write_text('{"format": "rejoinder.events", "version": 1}\n' + events + "\n")
+    return folder / "call_1.packets"
+
+
+@pytest.mark.parametrize(
+    ("head", "events"),
+    [
+        ({"clock": "abc"}, ""),
+        ({"clock": None}, ""),
+        ({"clock": float("nan")}, ""),
+        ({"clock": float("inf")}, ""),
+        ({"rate_hz": float("inf")}, ""),
+        ({"channel": {}}, ""),
+        ({"channel": "fax"}, ""),
+        ({"language": "tlh"}, ""),
+        ({}, '{"event": "DtmfPressed", "t_ms": "abc", "digit": "1"}'),
+        ({}, '{"event": "DtmfPressed", "t_ms": 1e999, "digit": "1"}'),
+        ({}, '{"event": "TurnTimings", "t_ms": 1, "response_id": "r", "response_ms": [1]}'),
+    ],
+)
+def test_a_forged_recording_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: dict[str, Any], events: str
+) -> None:
+    assert run(["replay", str(forge(tmp_path, head, events))]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_what_a_caller_typed_does_nothing_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: tuple[str, ...]
+) -> None:
+    told = json.dumps({"event": "CallEnded", "t_ms": 1, "reason": "\x1b[2J\ud800"})
+    path = forge(tmp_path, {}, told, {"do": "type", "text": "\x1b]0;gotcha\x07\ud83d"})
+    assert run(["replay", str(path), *how]) == 0
+    said = capsys.readouterr().out
+    assert "gotcha" in said
+    assert all(char.isprintable() or char == "\n" for char in said)
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "x", "1e9"])

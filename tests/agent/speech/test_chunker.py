@@ -137,6 +137,114 @@ def test_offsets_go_on_after_a_flush() -> None:
     assert [(c.start, c.end) for c in first + second] == [(0, 4), (4, 8)]
 
 
+def test_halves_of_a_surrogate_pair_become_one_character() -> None:
+    whole = chunk("𠮷野家へ。", "ja")
+    assert chunk("", "ja", ["\ud842", "\udfb7野家へ。"]) == whole
+    assert chunk("", "ja", ["\ud842\udfb7野家", "へ。"]) == whole
+    assert [clause.text for clause in chunk("", "en", ["a\udfb7 b", " c\ud842"])] == ["a\ufffd b c\ufffd"]
+
+
+def test_the_language_can_change_in_the_middle_of_a_reply() -> None:
+    chunker = ClauseChunker("en")
+    clauses = chunker.push("It is 5. In Chinese: ")
+    assert chunker.pending == " In Chinese: "
+    chunker.language = "zh-CN"
+    assert chunker.pending == " In Chinese: "
+    clauses += chunker.push("是5个。") + chunker.push("好")
+    assert chunker.language == "zh-CN"
+    clauses += chunker.flush()
+    assert [(c.language, c.spoken) for c in clauses] == [
+        ("en", "It is five."),
+        ("en", "In Chinese:"),
+        ("zh-CN", "是五个。"),
+        ("zh-CN", "好"),
+    ]
+    assert [c.start for c in clauses] == [0, *[c.end for c in clauses[:-1]]]
+
+
+def test_a_language_set_again_changes_nothing() -> None:
+    chunker = ClauseChunker("en")
+    assert chunker.push("It costs $3.") == []
+    chunker.language = "en"
+    assert [c.spoken for c in chunker.push("50. ")] == ["It costs three dollars and fifty cents."]
+
+
+def test_a_known_tag_is_kept_for_its_engine() -> None:
+    chunker = ClauseChunker("en", tags={"laughter"})
+    assert [c.spoken for c in chunker.push("Ha [laughter] well [cough]. ")] == ["Ha [laughter] well."]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "heard", "kept"),
+    [
+        ("en", "It costs $3.50 today.", 1, "It "),
+        ("en", "It costs $3.50 today.", 2, "It costs "),
+        ("en", "It costs $3.50 today.", 3, "It costs "),
+        ("en", "It costs $3.50 today.", 6, "It costs "),
+        ("en", "It costs $3.50 today.", 7, "It costs $3.50 "),
+        ("en", "It costs $3.50 today.", 8, "It costs $3.50 today."),
+        ("en", "It costs $3.50 today.", 99, "It costs $3.50 today."),
+        ("en", "It costs $3.50 today.", 0, ""),
+        ("en", "**Bold** AT&T", 3, "**Bold** "),
+        ("en", "Code A12345 now", 2, "Code "),
+        ("en", "the [see here](http://x.y) end", 2, "the [see "),
+        ("zh", "价格是¥1,299.50元", 3, "价格是"),
+        ("zh", "价格是¥1,299.50元", 5, "价格是"),
+        ("zh", "他说“好”吧", 2, "他说“"),
+        ("zh", "我用iPhone15很好", 3, "我用"),
+        ("de", "Am 3. Mai ist es", 2, "Am 3. "),
+    ],
+)
+def test_history_is_cut_at_the_word_that_was_heard(language: str, text: str, heard: int, kept: str) -> None:
+    (clause,) = chunk(text, language)
+    assert text[: clause.source_after(heard)] == kept
+
+
+def test_history_can_be_cut_by_spoken_characters() -> None:
+    (clause,) = chunk("It costs $3.50 today.")
+    spoken = "It costs three dollars and fifty cents today."
+    assert clause.spoken == spoken
+    assert clause.source_after_chars(spoken.index("dollars") + 7) == len("It costs ")
+    assert clause.source_after_chars(spoken.index(" today")) == len("It costs $3.50 ")
+    assert clause.source_after_chars(len(spoken)) == clause.end
+
+
+def test_words_point_into_the_whole_reply() -> None:
+    text = "Hello there. It is $5. Bye."
+    for clause in chunk(text):
+        assert clause.words
+        for word in clause.words:
+            assert clause.start <= word.start < word.end <= clause.end
+            assert clause.spoken[word.spoken_start : word.spoken_end].strip().startswith(word.text)
+    assert [text[w.start : w.end] for w in chunk(text)[1].words] == ["It", "is", "$5", "$5"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", ["(", "1", "[", "<|", "字", "a. ", "```\n", "1,2", "。", "\n", "e.g. ", "🎉"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_hostile_characters_without_end_are_cut_and_covered(unit: str, language: str) -> None:
+    text = (unit * 100_000)[: 100_000 if unit in "(1" else 25_000]
+    clauses = chunk(text, language)
+    assert "".join(c.text for c in clauses) == text
+    assert max(len(c.text) for c in clauses) < 5000
+
+
+def test_ten_thousand_characters_of_prose_lose_no_word() -> None:
+    text = "We open at nine, and the shop is on Main Street. " * 205
+    assert len(text) > 10_000
+    clauses = chunk(text)
+    assert " ".join(c.spoken for c in clauses if c.spoken).split() == text.split()
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "de", "fr", "ja", "ko"])
+def test_what_waits_is_bounded_in_every_language(language: str) -> None:
+    for unit in ("word ", "字", "(", "[a", "<|", "12 ", "z. B. "):
+        chunker = ClauseChunker(language)
+        for _ in range(600):
+            chunker.push(unit * 3)
+            assert len(chunker.pending) < 1500
+
+
 FRAGMENTS = st.sampled_from(
     [
         *"a1.,!?;:… \n\"'()[]<>|*_`~-#。，！？、”你好Dr",
@@ -157,6 +265,12 @@ FRAGMENTS = st.sampled_from(
         "https://a.com/b?c",
         "🎉",
         "e\u0301",
+        "«",
+        " » ",
+        "z. B. ",
+        "10 p. m. ",
+        "3. ",
+        "は。",
         "long" * 30,
         "字" * 20,
     ]
@@ -164,8 +278,8 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(parts=st.lists(FRAGMENTS, max_size=60), cuts=st.lists(st.integers(0, 400), max_size=12))
-@pytest.mark.parametrize("language", ["en", "zh"])
-@settings(max_examples=400, deadline=None)
+@pytest.mark.parametrize("language", ["en", "zh", "fr", "de", "ja"])
+@settings(max_examples=250, deadline=None)
 def test_any_split_gives_the_same_clauses_and_they_cover_the_text(
     language: str, parts: list[str], cuts: list[int]
 ) -> None:
@@ -182,3 +296,12 @@ def test_any_split_gives_the_same_clauses_and_they_cover_the_text(
         assert clause.text == text[clause.start : clause.end]
         assert clause.end > clause.start
         at = clause.end
+
+
+def test_the_language_of_a_reply_can_change_between_two_clauses() -> None:
+    chunker = ClauseChunker("en")
+    first = [*chunker.push("It is 5 o'clock. "), *chunker.flush()]
+    chunker.language = "zh"
+    second = [*chunker.push("现在5点。"), *chunker.flush()]
+    assert [clause.spoken for clause in first if clause.spoken] == ["It is five o'clock."]
+    assert [clause.spoken for clause in second] == ["现在五点。"]

@@ -237,3 +237,94 @@ async def test_an_action_of_a_held_reply_with_nothing_before_it_waits_for_the_ca
     speaker.release()
     play(playout, speaker, 0.02)
     assert reached == ["sent"]
+
+
+async def test_after_a_pause_the_word_that_was_cut_is_said_again() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    await speaker.say("one two three.", spoken("one", "two", "three.", seconds=0.3))
+    play(playout, speaker, 0.5)
+    playout.pause()
+    play(playout, speaker, 0.4)
+    assert playout.position == round(0.5 * RATE)
+    speaker.resume()
+    assert playout.position == round(0.3 * RATE)
+    play(playout, speaker, 0.6)
+    assert speaker.heard() == ("one two three.", "")
+
+
+async def test_a_long_clause_without_times_goes_on_where_it_stopped() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    await speaker.play(np.full(RATE * 4, 1000, np.int16), "Loooooong")
+    play(playout, speaker, 3.0)
+    playout.pause()
+    play(playout, speaker, 0.1)
+    speaker.resume()
+    assert playout.position == 3 * RATE
+
+
+async def test_a_pause_that_nobody_heard_repeats_nothing() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    await speaker.say("one two", spoken("one", "two"))
+    play(playout, speaker, 0.1)
+    playout.pause()
+    speaker.resume()
+    assert playout.position == round(0.1 * RATE)
+
+
+async def test_a_clause_is_withdrawn_until_some_of_it_has_left() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    audible: list[str] = []
+    speaker.when_audible(lambda: audible.append("one"))
+    await speaker.say("one moment ", spoken("one", "moment"))
+    assert speaker.withdraw()
+    assert (playout.queued_samples, speaker.started_at_position) == (0, None)
+    assert speaker.heard() == ("", "")
+    speaker.when_audible(lambda: audible.append("two"))
+    await speaker.say("two", spoken("two"))
+    assert audible == []
+    play(playout, speaker, 0.02)
+    assert audible == ["two"]
+    assert not speaker.withdraw()
+    play(playout, speaker, 0.2)
+    assert speaker.heard() == ("two", "")
+
+
+async def test_a_reply_made_aside_joins_the_call_with_its_places_intact() -> None:
+    playout, aside = Playout(RATE), Playout(RATE)
+    await (first := Speaker(playout, RATE)).say("Hello.", spoken("Hello."))
+    play(playout, first, 0.1)
+    speaker = Speaker(aside, RATE)
+    speaker.hold()
+    reached: list[str] = []
+    speaker.when_reached(lambda: reached.append("before"))
+    await speaker.say("one two ", spoken("one", "two"))
+    speaker.when_reached(lambda: reached.append("between"))
+    assert (reached, playout.queued_samples) == ([], round(0.1 * RATE))
+    speaker.join(playout)
+    speaker.release()
+    assert speaker.started_at_position == round(0.2 * RATE)
+    await speaker.say("three", spoken("three"))
+    play(playout, speaker, 0.1)
+    assert reached == ["before"]
+    play(playout, speaker, 0.2)
+    assert speaker.heard() == ("one", "two three")
+    play(playout, speaker, 0.22)
+    assert reached == ["before", "between"]
+    play(playout, speaker, 0.2)
+    assert speaker.heard() == ("one two three", "")
+
+
+async def test_actions_stay_in_order_when_one_of_them_still_waits() -> None:
+    playout = Playout(RATE)
+    speaker = Speaker(playout, RATE)
+    speaker.hold()
+    reached: list[int] = []
+    speaker.when_reached(lambda: reached.append(1))
+    speaker.release()
+    speaker.when_reached(lambda: reached.append(2))
+    speaker.tick()
+    assert reached == [1, 2]
