@@ -271,7 +271,7 @@ class RtcCaller(Caller):
         async with asyncio.timeout(CONNECT_S):
             await transport.connect()
         assert transport._sctp is not None
-        channel = RTCDataChannel(transport._sctp, RTCDataChannelParameters(label=LABEL))
+        self._channel = channel = RTCDataChannel(transport._sctp, RTCDataChannelParameters(label=LABEL))
         channel.on("message", lambda text: self._told(json.loads(text)))
         self._ticker.add(self.tick)
         return self
@@ -279,6 +279,14 @@ class RtcCaller(Caller):
     async def __aexit__(self, *_: object) -> None:
         self._ticker.remove(self.tick)
         await self._transport.close()
+
+    async def type(self, text: str, deadline_s: float) -> None:
+        """Type a message, and wait until the answer is over, or `deadline_s`. Counts as a question."""
+        asked = _Asked(0, time.monotonic())
+        self._asked.append(asked)
+        before = self.replies
+        self._channel.send(json.dumps({"type": "conversation.item.create", "item": _typed(text)}))
+        await self._until(lambda: self.replies > before, deadline_s)
 
     def tick(self, _tick: int) -> None:
         """The microphone's 20 ms."""
@@ -367,6 +375,10 @@ class StreamCaller(Caller):
 
     def _sound(self) -> tuple[list[float], list[Pcm]]:
         return self._arrived, self._pcms
+
+
+def _typed(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _offer(transport: PeerTransport) -> str:
