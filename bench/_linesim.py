@@ -158,7 +158,7 @@ class _Line:
                 Privacy(settings.private, settings.public_words),
                 want=self._want,
                 ready=lambda job: self._key(job) in self._store,
-                note=lambda call, record: None,
+                note=lambda _call, _record: None,
             )
             if settings is not None
             else None
@@ -202,7 +202,7 @@ class _Line:
             else:
                 length_s = len(exchange.reply) / CHARS_PER_S
                 ends = max(self.now + len(clauses[-1].spoken) / CHARS_PER_S, asked + length_s)
-                self._at(ends, lambda: self._listen(number, dialogue, exchange, clauses, next_one))
+                self._at(ends, lambda: self._listen(number, dialogue, next_one))
                 self._expectation(number, dialogue, exchange, clauses, next_one)
 
         if first:
@@ -226,9 +226,7 @@ class _Line:
             )
             self._foresight.on_turn(str(number), situation)
 
-    def _listen(
-        self, number: int, dialogue: Dialogue, exchange: Exchange, clauses: list[Clause], next_one: int
-    ) -> None:
+    def _listen(self, number: int, dialogue: Dialogue, next_one: int) -> None:
         if next_one >= len(dialogue.exchanges):
             self._plan.forget(str(number))
             if self._foresight is not None:

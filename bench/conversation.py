@@ -1,4 +1,4 @@
-"""How often an answer's first clause is ready before it is asked for, over 200 customer-service calls in virtual time."""
+"""How often an answer's first clause is ready before it is asked for, over 200 service calls in virtual time."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def run(*, quick: bool) -> Report:
     each = [_pct(result, 100) for result in played["ours"]]
     answers = statistics.mean(len(result.waited_s) for result in played["ours"])
     notes = (
-        f"{len(seeds)} x {CALLS} calls of five domains, {answers:.0f} answers each, three or more calls at a time; greetings "
-        "are not counted.",
+        f"{len(seeds)} x {CALLS} calls of five domains, {answers:.0f} answers each, three or more calls at a time; "
+        "greetings are not counted.",
         "A column tells the share of answers, in the half of the calls up to that one, whose whole first clause was in "
         "memory when the hook had written it.",
         f"Over the sets of calls the voice cache had {min(each):.0f} to {max(each):.0f} % ready at 100.",
@@ -76,8 +76,8 @@ def run(*, quick: bool) -> Report:
         "Wasted: made ahead and not said until the end, in percent of all the engine's time.",
         "Two of the five hooks say what they expect (`expect`) and three name their states; two are written like a "
         "language model that does neither.",
-        f"Both caches hold {settings.memory_mb} MB in memory; no disk, no Redis, so that only the choice of what to keep "
-        "and to make differs.",
+        f"Both caches hold {settings.memory_mb} MB in memory; no disk, no Redis, so that only the choice of what to "
+        "keep and to make differs.",
     )
     columns = ("system", *(f"ready at {mark}, %" for mark in MARKS), "first clause, ms", "engine, s", "wasted, %")
     return Report("First clauses that are ready", columns, rows, keys, notes)

@@ -102,16 +102,13 @@ class Tiers:
         await self._writes.join()
 
     async def close(self) -> None:
-        """Write what waits, for at most 5 s; then close Redis and end the thread."""
+        """Write what waits, for at most 5 s; Redis and the thread are closed by whoever opened them."""
         if self._writer is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_DEADLINE_S):
                     await self._writes.join()
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
-        if self.redis is not None:
-            await self.redis.close()
-        await self.thread.close()
 
     async def _from_disk(self, key: SpeechKey) -> CachedSpeech | None:
         assert self.disk is not None
