@@ -310,9 +310,9 @@ class CacheSettings(_Group):
     """Capitalised words that are not people's names: the company, its products, places."""
     predict: bool = True
     """Make likely openings ahead of need."""
-    min_probability: float = Field(0.1, gt=0, lt=1)
+    min_probability: float = Field(0.03, gt=0, lt=1)
     """Openings less likely than this are not made ahead."""
-    predictions_per_turn: int = Field(4, ge=1, le=32)
+    predictions_per_turn: int = Field(12, ge=1, le=32)
     cpu_s_per_hour: float = Field(360.0, ge=0, le=3600 * 64)
     """What making ahead may cost; a tenth of a core by default. Zero makes nothing ahead."""
     half_life_turns: int = Field(4000, ge=10)

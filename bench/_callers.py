@@ -93,7 +93,14 @@ async def serving(**env: str) -> AsyncIterator[Server]:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json"),
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(root), "REJOINDER_SERVER__DRAIN_S": "0", **env},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(root),
+                    "REJOINDER_SERVER__DRAIN_S": "0",
+                    # Every run begins with an empty voice cache.
+                    "REJOINDER_CACHE__FOLDER": str(Path(folder) / "voice"),
+                    **env,
+                },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
             )

@@ -12,7 +12,9 @@ from agent.config import CacheSettings, load_settings
 from agent.core.pool import WorkerPool
 from agent.tts.hibari import HibariSynthesizer
 from agent.tts.protocol import Style, Voice
-from bench._dialogues import dialogues
+from agent.voicecache.foresight import first_clause
+from agent.voicecache.situation import heard_slots, template
+from bench._dialogues import Dialogue, dialogues
 from bench._linesim import EngineTimes, LineResult, play
 from bench.harness import Report, Value
 
@@ -63,6 +65,8 @@ def run(*, quick: bool) -> Report:
         "gap_closed_pct": round(100 * (ours - lru) / (oracle - lru), 1) if oracle > lru else 0.0,
         "wasted_pct": round(_wasted_pct(played["ours"]), 1),
     }
+    knowable = statistics.mean(_knowable_pct(dialogues(CALLS, seed), 100) for seed in seeds)
+    keys["knowable_pct_100"] = round(knowable, 1)
     each = [_pct(result, 100) for result in played["ours"]]
     answers = statistics.mean(len(result.waited_s) for result in played["ours"])
     notes = (
@@ -71,6 +75,8 @@ def run(*, quick: bool) -> Report:
         "A column tells the share of answers, in the half of the calls up to that one, whose whole first clause was in "
         "memory when the hook had written it.",
         f"Over the sets of calls the voice cache had {min(each):.0f} to {max(each):.0f} % ready at 100.",
+        f"Of the answers up to 100, {knowable:.0f} % began with a clause that was said before (but for names and "
+        "numbers the call had mentioned) or that the hook expected. The rest is new, which only the oracle knows.",
         "Engine time is CPU time of the embedded voice, measured in this run: "
         f"{times.each_s * 1000:.1f} ms + {times.per_char_s * 1000:.2f} ms a character.",
         "Wasted: made ahead and not said until the end, in percent of all the engine's time.",
@@ -89,6 +95,27 @@ def _pct(result: LineResult, mark: int) -> float:
     return 100 * sum(answers) / len(answers)
 
 
+def _knowable_pct(calls: list[Dialogue], mark: int) -> float:
+    """The share of answers, in the calls from `mark` / 2 to `mark`, whose opening could be known: see the notes."""
+    seen: set[str] = set()
+    knowable: list[bool] = []
+    for number, call in enumerate(calls[:mark]):
+        before = call.greeting
+        for exchange in call.exchanges:
+            opening = _opening(exchange.reply)
+            pattern = template(opening, {**heard_slots(exchange.heard), **before.known})
+            if number >= mark // 2:
+                knowable.append(pattern in seen or opening in map(_opening, before.expected))
+            seen.add(pattern)
+            before = exchange
+    return 100 * sum(knowable) / len(knowable)
+
+
+def _opening(text: str) -> str:
+    clause = first_clause(text, "en")
+    return "" if clause is None else clause.text.strip()
+
+
 def _mean_pct(results: list[LineResult], mark: int) -> float:
     return statistics.mean(_pct(result, mark) for result in results)
 
@@ -103,8 +130,6 @@ def _mean(values: list[float]) -> float:
 
 async def _engine_times(count: int) -> EngineTimes:
     """CPU seconds of the embedded voice for clauses of these calls: a line through them."""
-    from agent.voicecache.foresight import first_clause
-
     texts: list[str] = []
     for dialogue in dialogues(40, 9):
         for exchange in dialogue.exchanges:

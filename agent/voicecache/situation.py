@@ -15,7 +15,7 @@ from typing import Any
 
 from agent.voicecache.names import names_in
 
-__all__ = ["Situation", "fill", "slots_of", "template", "word_buckets"]
+__all__ = ["Situation", "fill", "heard_slots", "slots_of", "template", "word_buckets"]
 
 BUCKETS = 1 << 14
 """Words share buckets by chance, so that a bucket does not tell its word; few enough do to spoil a prediction."""
