@@ -192,6 +192,13 @@ class VoiceCache:
         except EngineError:
             return False
 
+    async def stored(self, text: str, voice: Voice, style: Style) -> bool:
+        """Whether any tier has the clause, asked within the tiers' deadlines; it is in memory then. Raises EngineError."""
+        key = self._maker.key(text, voice, style)
+        if key not in self._store and (speech := await self._store.tiers.get(key)) is not None:
+            self._store.keep(speech, write=False)
+        return key in self._store
+
     def keeps(self, text: str, voice: Voice) -> bool:
         """Whether the clause may leave memory."""
         return not self._private(text, voice)
@@ -249,7 +256,8 @@ class VoiceCache:
         """Nothing: `open` closes it, and the engine is whoever's made it."""
 
     async def settled(self) -> None:
-        """Wait until all that was made is written, or could not be."""
+        """Wait until what is likely is made, as far as it may be, and all that was made is written or could not be."""
+        await self._prefetcher.settled()
         await self._tasks.settled()
         await self._store.tiers.settled()
 

@@ -158,13 +158,14 @@ class Foresight:
     def _predict(self, call: str, dialogue: _Dialogue) -> None:
         limit = self._settings.predictions_per_turn
         dialogue.predictions = self.predictor.predict(dialogue.situation, dialogue.partial, limit=limit)
-        wanted = []
+        # Two templates may read the same, spoken.
+        wanted: dict[Job, float] = {}
         for prediction in dialogue.predictions:
             job = self._job(prediction.text, dialogue)
-            if prediction.probability < self._settings.min_probability or job is None or self._ready(job):
-                continue
-            wanted.append((job, prediction.probability))
-        self._want(call, wanted)
+            if job is not None and not self._ready(job):
+                wanted[job] = wanted.get(job, 0.0) + prediction.probability
+        least = self._settings.min_probability
+        self._want(call, [(job, probability) for job, probability in wanted.items() if probability >= least])
 
     def _record(self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool) -> None:
         def spoken(candidate: str) -> str:

@@ -55,6 +55,7 @@ class Prefetcher:
         self.gave_way = 0
         self.spent_s = 0.0
         self._wake = asyncio.Event()
+        self._rests = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._making: asyncio.Task[None] | None = None
 
@@ -65,7 +66,7 @@ class Prefetcher:
     def want(self, call: str, jobs: Sequence[tuple[Job, float]]) -> None:
         """What this call needs next, each with its probability; in place of what it needed before."""
         self.plan.want(call, [Candidate(job, probability) for job, probability in jobs])
-        self._wake.set()
+        self._begin()
 
     def forget(self, call: str) -> None:
         """The call needs none of it any more."""
@@ -74,10 +75,15 @@ class Prefetcher:
     def load_changed(self) -> None:
         """Somebody began or ceased to wait for the engine."""
         if not self._busy():
-            self._wake.set()
+            self._begin()
         elif self._making is not None and not self._making.done():
             self.gave_way += 1
             self._making.cancel()
+
+    async def settled(self) -> None:
+        """Wait until nothing more is wanted, or may be made for now."""
+        if self._runner is not None:
+            await self._rests.wait()
 
     async def close(self) -> None:
         """Drop all work."""
@@ -86,8 +92,14 @@ class Prefetcher:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
+    def _begin(self) -> None:
+        self._rests.clear()
+        self._wake.set()
+
     async def _run(self) -> None:
         while True:
+            if not self._wake.is_set():
+                self._rests.set()
             await self._wake.wait()
             self._wake.clear()
             while not self._busy() and (candidate := self.plan.next(self._now())) is not None:

@@ -39,13 +39,15 @@ def entry(text: str = "Hello.", seconds: float = 0.1, *, private: bool = False) 
 
 
 class Parrot:
-    """Two pieces a clause. While `gate` is closed, nothing comes; a text in `fails` breaks after its first piece."""
+    """Two pieces a clause. While `gate` is closed, nothing comes, while `tail` is, one piece; a text in `fails` breaks after its first piece."""
 
     def __init__(self, source: str = "", info: EngineInfo = ENGINE) -> None:
         self.info = info
         self.source = source
         self.gate = asyncio.Event()
         self.gate.set()
+        self.tail = asyncio.Event()
+        self.tail.set()
         self.begun: Counter[str] = Counter()
         self.given_up: Counter[str] = Counter()
         self.priorities: list[int] = []
@@ -62,7 +64,7 @@ class Parrot:
             raise
         loud = tone(0.1) * (text not in self.silent)
         yield Speech(loud, (Word(text, 0.0, 0.1),), self.source)
-        await asyncio.sleep(0)
+        await self.tail.wait()
         if text in self.fails:
             raise EngineError("broken")
         yield Speech(loud, (), self.source)
