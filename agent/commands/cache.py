@@ -149,11 +149,12 @@ def _clauses(path: Path, language: str) -> Iterator[str]:
 
 
 def _export(path: Path, disk: DiskTier) -> dict[str, Any]:
+    stored = disk.keys()
     part = path.with_name(f"{path.name}.part")
     written = 0
     try:
         with part.open("wb") as file:
-            for key in disk.keys():
+            for key in stored:
                 if (speech := disk.get(key)) is not None:
                     file.write(dump(speech))
                     written += 1

@@ -193,7 +193,7 @@ class VoiceCache:
             return False
 
     async def stored(self, text: str, voice: Voice, style: Style) -> bool:
-        """Whether any tier has the clause, asked within the tiers' deadlines; it is in memory then. Raises EngineError."""
+        """Whether any tier has the clause and tells in time; it is in memory then. Raises EngineError."""
         key = self._maker.key(text, voice, style)
         if key not in self._store and (speech := await self._store.tiers.get(key)) is not None:
             self._store.keep(speech, write=False)

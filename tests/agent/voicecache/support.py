@@ -39,7 +39,7 @@ def entry(text: str = "Hello.", seconds: float = 0.1, *, private: bool = False) 
 
 
 class Parrot:
-    """Two pieces a clause. While `gate` is closed, nothing comes, while `tail` is, one piece; a text in `fails` breaks after its first piece."""
+    """Two pieces a clause: none while `gate` is closed, one while `tail` is. Texts in `fails` break after the first."""
 
     def __init__(self, source: str = "", info: EngineInfo = ENGINE) -> None:
         self.info = info

@@ -125,9 +125,11 @@ async def test_a_failed_or_cut_or_silent_synthesis_is_not_kept(opened: Opened) -
         with pytest.raises(EngineError):
             await hear(cache, "Broken.")
         await hear(cache, "Silent.")
+        parrot.tail.clear()
         pieces = cache.speech("Given up.", VOICE, STYLE)
         await anext(pieces)
         await pieces.aclose()
+        parrot.tail.set()
         await cache.settled()
         for text in ("Broken.", "Silent.", "Given up."):
             assert not cache.ready(text, VOICE, STYLE)
