@@ -165,6 +165,8 @@ class ListeningSettings(_Group):
     stop_probability: float = Field(0.35, gt=0, lt=1)
     start_ms: int = Field(64, ge=20, le=1000)
     """Speech this long opens a segment."""
+    floor_dbfs: float = Field(-75.0, ge=-96, le=0)
+    """Speech fainter than this (RMS of 160 ms) is nobody's; nor is what lies 22 dB below the caller's own level."""
     stop_ms: int = Field(96, ge=60, le=2000)
     """Silence this long closes a segment (not yet the turn)."""
     preroll_ms: int = Field(300, ge=0, le=1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.config import ConversationSettings
 from agent.conversation.caller_turn import CallerTurn
 from agent.conversation.overheard import NEAR_END_S, SURE_INTERRUPTION_S, Overheard, may_answer, overheard
+from agent.conversation.protocol import FinalHeard
 from agent.conversation.running import Running
 from agent.conversation.said import Said
 from agent.nlu.hook import Expect
@@ -14,6 +15,15 @@ __all__ = ["RESUME_AFTER_S", "Interruption"]
 RESUME_AFTER_S = 0.9
 """A paused reply goes on this long after the sound ended if no word is known by then; a final may come later still."""
 
+
+SETTLE_S = 0.22
+"""A reply does not go on in a gap between two words: "and" alone may be its echo, "and I want" is not."""
+
+WARY_S = 1.2
+"""Where sound likely means nothing, words that may still change are waited on for this long: two more readings."""
+
+UNSURE = 0.65
+"""A reading that its recogniser trusts less than this stops no reply on a line with echo."""
 
 MAX_FALSE_ALARMS = 2
 """A reply that was paused this often for nothing waits for words then: the caller coughs, or the line echoes."""
@@ -42,7 +52,7 @@ class Interruption:
     def hears(self, text: str) -> Overheard:
         """What `text`, a reading of the running turn, is taken for."""
         caller = self._caller
-        return overheard(
+        heard = overheard(
             text,
             self._said if self._settings.echo_guard else None,
             caller.since or 0.0,
@@ -50,6 +60,12 @@ class Interruption:
             language=self.language,
             min_words=self._settings.barge_in_min_words,
         )
+        final = caller.final
+        unsure = isinstance(final, FinalHeard) and final.confidence < UNSURE
+        # A shred of an echo is read as words that nobody said, but seldom with confidence.
+        if heard is Overheard.WORDS and unsure and self._said.echoes(caller.since or 0.0):
+            return Overheard.FEW
+        return heard
 
     def may_stop(self, reply: Running) -> bool:
         """Whether speech may stop this reply."""
@@ -66,7 +82,7 @@ class Interruption:
         partial = self._caller.partial
         if partial.stable:
             return self.hears(partial.stable) is Overheard.WORDS
-        return self.hears(partial.text) is not Overheard.ECHO and now - since >= SURE_INTERRUPTION_S
+        return self.hears(partial.text) is not Overheard.ECHO and now - since >= WARY_S
 
     def _wary(self, reply: Running, since: float, now: float) -> bool:
         """Whether sound over this reply likely means nothing: it did before, or this line brings our words back."""
@@ -74,7 +90,7 @@ class Interruption:
             return True
         return self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since)
 
-    def takes_floor(self, since: float, now: float) -> bool:
+    def takes_floor(self, reply: Running, since: float, now: float) -> bool:
         """Speech that began at `since` goes on over a paused reply: is it meant for us?"""
         partial = self._caller.partial
         if self.hears(partial.stable) is Overheard.WORDS:
@@ -82,6 +98,8 @@ class Interruption:
         heard = self.hears(partial.text)
         # Words that may still change count for no more than sound without words.
         after_s = SURE_INTERRUPTION_S if heard is Overheard.WORDS else heard.interrupts_after()
+        if self._wary(reply, since, now):
+            after_s = max(after_s, WARY_S)
         return self._spoken_s(since, now) >= after_s
 
     def _spoken_s(self, since: float, now: float) -> float:
@@ -91,6 +109,10 @@ class Interruption:
     def waited_in_vain(self, reply: Running, now: float) -> bool:
         """The sound over a paused reply is over, and its reading does not come."""
         return now - max(self._caller.last_speech or 0.0, reply.paused_at) >= RESUME_AFTER_S
+
+    def settled(self, now: float) -> bool:
+        """Whether the sound over a paused reply has ended for good, and not just between two words."""
+        return self._caller.last_speech is None or now - self._caller.last_speech >= SETTLE_S
 
     def in_time(self, reply: Running) -> bool:
         """Whether the speech that was read may have been said because of this reply, and is long enough to stop it."""

@@ -338,7 +338,9 @@ class TurnMachine:
         caller, reply = self.caller, self._reply
         assert reply is not None
         if caller.voice_since is not None:
-            return self._interrupt(now) if self._interruption.takes_floor(caller.voice_since, now) else []
+            return self._interrupt(now) if self._interruption.takes_floor(reply, caller.voice_since, now) else []
+        if caller.final is not None and self._interruption.settled(now):
+            return self._paused_for(self._interruption.hears(caller.reading), now)
         if not self._interruption.waited_in_vain(reply, now):
             return []
         if self._interruption.hears(caller.partial.text) is Overheard.WORDS:
@@ -350,6 +352,8 @@ class TurnMachine:
         match heard:
             case Overheard.WORDS:
                 return [*self._interrupt(now), *self._decide(now)]
+            case _ if not self._interruption.settled(now):
+                return []
             case Overheard.ECHO:
                 cause: ResumeCause = "echo"
             case Overheard.BACKCHANNEL:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
+
+from num2words import num2words
 
 from agent.conversation.words import words
 
@@ -21,6 +24,11 @@ ECHO_DELAY_S = 0.5
 
 ECHO_MEMORY_S = 120.0
 """A line that had echo once is expected to have it again for this long."""
+
+MAX_DIGITS = 6
+"""Longer figures are read digit by digit, each its own way."""
+
+_OCLOCK = re.compile(r"\b(\d{1,2}):0+\b")
 
 TAIL_WORDS = 2
 """An echo that outlasts the reply holds one of its last words."""
@@ -101,12 +109,12 @@ class Said:
             text: what was heard.
             last_speech: when its sound ended; None while it goes on. An echo that outlasts the reply holds its end.
         """
-        heard = words(text)
+        heard = _spoken(text)
         pattern = f" {' '.join(heard)} "
         letters = len(pattern) - len(heard) - 1
         if not letters:
             return False
-        said = [word for clause in self._clauses for word in words(clause)]
+        said = [word for clause in self._clauses for word in _spoken(clause)]
         if self.ended_at is not None and last_speech is not None and last_speech > self.ended_at:
             said, ends_within = said[-len(heard) - TAIL_WORDS :], len(" ".join(said[-TAIL_WORDS:])) + 1
         else:
@@ -114,6 +122,18 @@ class Said:
         # One word alone is too short to forgive much: "stop" is not "shop".
         forgiven = letters // 4 if len(heard) > 1 else letters // 6
         return _best_match(pattern, f" {' '.join(said)} ", ends_within) <= forgiven
+
+
+def _spoken(text: str) -> list[str]:
+    """The words as they sound: figures spelled out, and what was said twice in a row (a reply that was paused goes on
+    with the word that was cut) once."""
+    out: list[str] = []
+    for word in words(_OCLOCK.sub(r"\1", text)):
+        spoken = num2words(int(word)) if word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS else word
+        for part in words(spoken):
+            if not out or out[-1] != part:
+                out.append(part)
+    return out
 
 
 def _best_match(pattern: str, text: str, ends_within: int | None) -> int:

@@ -16,6 +16,7 @@ from agent.config import ListeningSettings
 from agent.errors import EngineError, MediaError
 from agent.listening.fallback import EnergyVote
 from agent.listening.gate import SpeechGate
+from agent.listening.level import LevelFloor
 from agent.listening.segmenter import SAMPLES_PER_MS, Segmenter, SegmentLong, SegmentStarted
 from agent.listening.silero import WINDOW_SAMPLES, VadEngine
 from agent.media.frames import FRAME_MS, HEARING_HZ, HEARING_SAMPLES, Pcm
@@ -85,6 +86,7 @@ class Listener:
         self._stream = vad.open(self._on_probability, self._on_failure)
         self._preroll = settings.preroll_ms * SAMPLES_PER_MS
         self._recent: deque[Pcm] = deque(maxlen=(settings.preroll_ms + settings.start_ms + DECISION_MS) // FRAME_MS)
+        self._level = LevelFloor(settings.floor_dbfs)
         self._position = 0
         self._given = 0
         self._fallback: EnergyVote | None = None
@@ -119,6 +121,7 @@ class Listener:
             return
         pcm = pcm.copy()
         self._recent.append(pcm)
+        self._level.push(pcm)
         self._position += HEARING_SAMPLES
         if self._segmenter.is_open:
             self._given = self._position
@@ -158,6 +161,9 @@ class Listener:
         self._judge(probability, end_sample - WINDOW_SAMPLES, end_sample)
 
     def _judge(self, probability: float, start: int, end: int) -> None:
+        behind = (self._position - end) // HEARING_SAMPLES
+        if not self._level.reached(behind, speaking=self._segmenter.is_open):
+            probability = 0.0
         event = self._segmenter.feed(probability, start, end)
         if event is None or self._closed:
             return
@@ -169,6 +175,7 @@ class Listener:
         elif isinstance(event, SegmentLong):
             self._on_heard(VoiceLong(event.at // SAMPLES_PER_MS))
         else:
+            self._level.stretch_ended(event.speech // SAMPLES_PER_MS)
             self._on_heard(VoiceStopped(event.end // SAMPLES_PER_MS, event.speech // SAMPLES_PER_MS))
 
     def _since(self, position: int) -> tuple[Pcm, int]:

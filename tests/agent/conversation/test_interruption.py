@@ -88,6 +88,7 @@ def test_a_recogniser_that_fails_over_a_reply_lets_it_go_on() -> None:
     story.speak(0.5)
     request = next(c for c in reversed(story.commands) if isinstance(c, m.RequestFinal))
     story.do(m.FinalFailed(request.final_id))
+    story.wait(0.1)
     assert story.commands[-1] == m.ResumeReply("noise")
 
 
