@@ -31,7 +31,8 @@ from agent.recording.calls import Recordings
 from agent.speech.clips import load_clips
 from agent.speech.phrases import PhraseBook
 from agent.tts.factory import create_synthesizer
-from agent.tts.protocol import Style, Voice
+from agent.tts.protocol import Style, Synthesizer, Voice
+from agent.voicecache.cache import VoiceCache
 
 __all__ = ["Agent", "open_parts"]
 
@@ -167,8 +168,11 @@ async def open_parts(
     await stack.enter_async_context(vad)
     recognizer = await create_recognizer(settings, pool)
     stack.push_async_callback(recognizer.close)
-    synthesizer = await create_synthesizer(settings, pool)
+    synthesizer: Synthesizer = await create_synthesizer(settings, pool)
     stack.push_async_callback(synthesizer.close)
+    if settings.cache.enabled:
+        cache = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
+        synthesizer = await stack.enter_async_context(cache)
     turn_model = await load_turn_model(settings, pool)
 
     def turn_sound() -> TurnSound | None:

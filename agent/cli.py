@@ -30,6 +30,7 @@ COMMANDS = {
     "listen": "transcribe a WAV file",
     "console": "talk with the agent by typing",
     "replay": "run a recorded call again",
+    "cache": "look into the voice cache, fill it, empty it",
     "check": "run scenario files against your hook",
     "doctor": "check this machine",
 }

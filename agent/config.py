@@ -9,6 +9,7 @@ import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -30,6 +31,7 @@ from agent.media.addresses import parse_advertised, parse_interfaces, parse_serv
 __all__ = [
     "AsrSettings",
     "AuthSettings",
+    "CacheSettings",
     "ConversationSettings",
     "ListeningSettings",
     "MediaSettings",
@@ -285,6 +287,52 @@ class NluSettings(_Group):
     """Longest wait for the remote end's next piece."""
 
 
+class CacheSettings(_Group):
+    """Speech kept for the next time it is said, and made before it is said (docs/voice-cache.md)."""
+
+    enabled: bool = True
+    memory_mb: int = Field(64, ge=1, le=65_536)
+    """A second of speech takes about 55 KB."""
+    disk_mb: int = Field(512, ge=0, le=1_048_576)
+    """Zero keeps nothing on disk."""
+    folder: Path | None = None
+    """Unset: `voice` in `models.cache_dir`."""
+    redis_url: str = ""
+    """`redis://host:6379/0`, `rediss://` or `unix://`; empty shares nothing. The password is a setting of its own."""
+    redis_password: SecretStr | None = None
+    """`REJOINDER_CACHE__REDIS_PASSWORD`."""
+    redis_deadline_ms: float = Field(5.0, gt=0, le=1000)
+    """Longest wait for Redis on a caller's way; later counts as a miss."""
+    redis_ttl_s: int = Field(7 * 86_400, ge=60)
+    share_wait_ms: float = Field(300.0, ge=0, le=10_000)
+    """How long speech that another process is just making is waited for; then it is made here too."""
+    private: Literal["none", "digits", "names"] = "names"
+    """Text that never leaves memory, beside what the hook marks: none, figures and numbers, or those and names."""
+    public_words: tuple[str, ...] = ()
+    """Capitalised words that are not people's names: the company, its products, places."""
+    predict: bool = True
+    """Make likely openings ahead of need."""
+    min_probability: float = Field(0.03, gt=0, lt=1)
+    """Openings less likely than this are not made ahead."""
+    predictions_per_turn: int = Field(12, ge=1, le=32)
+    cpu_s_per_hour: float = Field(360.0, ge=0, le=3600 * 64)
+    """What making ahead may cost; a tenth of a core by default. Zero makes nothing ahead."""
+    half_life_turns: int = Field(4000, ge=10)
+    """After this many more turns what was learned counts half."""
+
+    @field_validator("redis_url")
+    @classmethod
+    def _no_password(cls, value: str) -> str:
+        if not value:
+            return value
+        parts = urlsplit(value)
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise ValueError("expected redis://host:port/db, rediss:// or unix://")
+        if parts.password:
+            raise ValueError("holds a password; set REJOINDER_CACHE__REDIS_PASSWORD instead")
+        return value
+
+
 class RecordingSettings(_Group):
     """Which calls are recorded, and where to. What is written is in docs/recording.md."""
 
@@ -321,6 +369,7 @@ class Settings(BaseSettings):
     models: ModelSettings = Field(default_factory=ModelSettings)
     nlu: NluSettings = Field(default_factory=NluSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
@@ -378,6 +427,7 @@ SECRETS = (
     ("media", "turn_password"),
     ("nlu", "api_key"),
     ("recording", "key"),
+    ("cache", "redis_password"),
 )
 
 

@@ -93,7 +93,14 @@ async def serving(**env: str) -> AsyncIterator[Server]:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json"),
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(root), "REJOINDER_SERVER__DRAIN_S": "0", **env},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(root),
+                    "REJOINDER_SERVER__DRAIN_S": "0",
+                    # Every run begins with an empty voice cache.
+                    "REJOINDER_CACHE__FOLDER": str(Path(folder) / "voice"),
+                    **env,
+                },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
             )
@@ -271,7 +278,7 @@ class RtcCaller(Caller):
         async with asyncio.timeout(CONNECT_S):
             await transport.connect()
         assert transport._sctp is not None
-        channel = RTCDataChannel(transport._sctp, RTCDataChannelParameters(label=LABEL))
+        self._channel = channel = RTCDataChannel(transport._sctp, RTCDataChannelParameters(label=LABEL))
         channel.on("message", lambda text: self._told(json.loads(text)))
         self._ticker.add(self.tick)
         return self
@@ -279,6 +286,14 @@ class RtcCaller(Caller):
     async def __aexit__(self, *_: object) -> None:
         self._ticker.remove(self.tick)
         await self._transport.close()
+
+    async def type(self, text: str, deadline_s: float) -> None:
+        """Type a message, and wait until the answer is over, or `deadline_s`. Counts as a question."""
+        asked = _Asked(0, time.monotonic())
+        self._asked.append(asked)
+        before = self.replies
+        self._channel.send(json.dumps({"type": "conversation.item.create", "item": _typed(text)}))
+        await self._until(lambda: self.replies > before, deadline_s)
 
     def tick(self, _tick: int) -> None:
         """The microphone's 20 ms."""
@@ -367,6 +382,10 @@ class StreamCaller(Caller):
 
     def _sound(self) -> tuple[list[float], list[Pcm]]:
         return self._arrived, self._pcms
+
+
+def _typed(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _offer(transport: PeerTransport) -> str:

@@ -23,6 +23,11 @@ class EngineInfo:
     streams: bool
     voices: tuple[str, ...] = ()
 
+    @property
+    def identity(self) -> str:
+        """Name and version, for cache keys."""
+        return f"{self.name}/{self.version}"
+
 
 @dataclass(frozen=True, slots=True)
 class Word:

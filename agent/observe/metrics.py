@@ -50,6 +50,9 @@ _INTERRUPTIONS = frozenset(get_args(InterruptionKind))
 _SPECULATIONS = frozenset(get_args(SpeculationResult))
 _FRAMES = frozenset(get_args(FrameKind))
 _CACHE = frozenset({"hit", "predicted", "miss"})
+_TIERS = frozenset({"memory", "disk", "redis", "engine", "joined"})
+_LOOKUPS = frozenset({"hit", "miss", "late", "error", "off", "stored", "refused"})
+_PREDICTIONS = frozenset({"used", "wasted"})
 _PARTS = frozenset(
     {"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache", "recording"}
 )
@@ -114,6 +117,22 @@ class Metrics:
         self._frames = Counter(
             "voice_media_frames_total", "20 ms frames, by what became of them.", ("kind",), registry=self.registry
         )
+        self._cache_requests = Counter(
+            "voice_cache_requests_total",
+            "Speech asked of a tier of the voice cache.",
+            ("tier", "result"),
+            registry=self.registry,
+        )
+        self._cache_bytes = Gauge("voice_cache_bytes", "What a tier holds.", ("tier",), registry=self.registry)
+        self._predictions = Counter(
+            "voice_cache_predictions_total",
+            "Speech made ahead, by what became of it.",
+            ("result",),
+            registry=self.registry,
+        )
+        self._cache_saved = Counter(
+            "voice_cache_saved_seconds_total", "Waiting that cached speech spared callers.", registry=self.registry
+        )
         self._tasks = Gauge("voice_tasks", "Tasks of the event loop.", registry=self.registry)
         self._errors = Counter(
             "voice_errors_total", "Failures that were handled.", ("part", "type"), registry=self.registry
@@ -151,6 +170,22 @@ class Metrics:
     def interruption(self, kind: InterruptionKind) -> None:
         """The agent was cut or paused."""
         self._interruptions.labels(_known(kind, _INTERRUPTIONS)).inc()
+
+    def cache_request(self, tier: str, result: str) -> None:
+        """A tier of the voice cache (memory, disk, redis, engine; joined: a synthesis under way) was asked."""
+        self._cache_requests.labels(_known(tier, _TIERS), _known(result, _LOOKUPS)).inc()
+
+    def cache_bytes(self, tier: str, size: int) -> None:
+        """What a tier of the voice cache holds now."""
+        self._cache_bytes.labels(_known(tier, _TIERS)).set(size)
+
+    def cache_prediction(self, result: str) -> None:
+        """Speech that was made ahead was used, or given up unused."""
+        self._predictions.labels(_known(result, _PREDICTIONS)).inc()
+
+    def cache_saved(self, seconds: float) -> None:
+        """A hit came this much sooner than the engine would have spoken."""
+        self._cache_saved.inc(max(0.0, seconds))
 
     def speculation(self, result: SpeculationResult, voice_s: float = 0.0) -> None:
         """A reply begun ahead was adopted, closed, or not begun; `voice_s` is how long voices had worked on it."""

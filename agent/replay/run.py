@@ -79,6 +79,8 @@ def replay(
 async def _replay(
     log_: PacketLog, settings: Settings, model: ComputeModel, tap: MediaTap | None
 ) -> list[dict[str, Any]]:
+    # What an earlier call left in the cache must not decide what is heard in this one.
+    settings = settings.model_copy(update={"cache": settings.cache.model_copy(update={"enabled": False})})
     async with AsyncExitStack() as stack:
         pool = InlinePool()
         vad = InlineVad(models.require("silero-vad", settings.models) / MODEL_FILE)

@@ -11,11 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from agent.asr.protocol import EngineInfo, Word
 from agent.errors import ConfigError, EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
 from agent.language import primary_language
 from agent.tts.plain import plain_text, speakable, word_spans
-from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+from agent.tts.protocol import CUT_SHORT, Speech, Style, Synthesizer, Voice
 from agent.tts.shaping import audible
 
 __all__ = ["Cause", "FallbackSynthesizer"]
@@ -124,8 +126,21 @@ class FallbackSynthesizer:
             first.name, first.version, first.sample_rate_hz, tuple(languages), first.streams, tuple(voices)
         )
 
+    def engine_for(self, voice: Voice) -> EngineInfo:
+        """The engine that speaks this voice while all are well; speech of another `source` is a stand-in's.
+
+        Raises UnsupportedLanguage or UnsupportedVoice if no engine has it.
+        """
+        return self._engines[self._preferred(voice)[0]].info
+
+    async def warm(self, voice: Voice) -> None:
+        """Let the engine of this voice load what it needs, where it can be told to."""
+        warm = getattr(self._engines[self._preferred(voice)[0]], "warm", None)
+        if warm is not None:
+            await warm(voice)
+
     async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
-        """See `Synthesizer.stream`.
+        """See `Synthesizer.stream`. Each piece tells its `source`.
 
         Raises UnsupportedLanguage or UnsupportedVoice if no engine has it; EngineError if all of them failed.
         """
@@ -135,7 +150,7 @@ class FallbackSynthesizer:
         last = "nothing to say"
         for index in order:
             if not speakable(rest):
-                return
+                break
             engine = self._engines[index]
             as_voice = self._voice_for(engine, voice)
             said = 0
@@ -145,7 +160,7 @@ class FallbackSynthesizer:
                 # aclosing, so that a cancelled clause ends the engine's work here and not when it is collected.
                 async with contextlib.aclosing(self._attempt(engine, rest, as_voice, style)) as pieces:
                     async for piece in pieces:
-                        yield _shifted(piece, began_s)
+                        yield _shifted(piece, began_s, engine.info.identity)
                         length_s += len(piece.pcm) / engine.info.sample_rate_hz
                         said += len(piece.words)
             except _GaveUp as exc:
@@ -158,12 +173,16 @@ class FallbackSynthesizer:
                 rest = rest[spans[said][0] :] if said < len(spans) else ""
                 if length_s and not said:
                     # Sound without word times: no telling where it stopped, and nothing may be said twice.
+                    yield _cut_short()
                     return
                 continue
             self._health[index].worked()
             return
         if speakable(rest):
             raise EngineError(f"no voice engine could speak: {last}")
+        if began_s:
+            # All words were said, but the engine did not end by itself.
+            yield _cut_short()
 
     async def close(self) -> None:
         """Close all engines, whatever any of them raises."""
@@ -174,13 +193,17 @@ class FallbackSynthesizer:
             if isinstance(result, BaseException):
                 log.warning("voice engine %s failed to close: %s", engine.info.name, type(result).__name__)
 
-    def _order(self, voice: Voice) -> list[int]:
+    def _preferred(self, voice: Voice) -> list[int]:
         speaks = [i for i, engine in enumerate(self._engines) if _speaks(engine.info, voice.language)]
         if not speaks:
             raise UnsupportedLanguage(f"no voice engine speaks {voice.language!r}")
         if voice.name not in self._default_names and voice.name not in self.info.voices:
             raise UnsupportedVoice(f"no voice engine has {voice.name!r}; there is {', '.join(self.info.voices)}")
         speaks.sort(key=lambda i: voice.name not in self._engines[i].info.voices)
+        return speaks
+
+    def _order(self, voice: Voice) -> list[int]:
+        speaks = self._preferred(voice)
         now = self._now()
         ready = [i for i in speaks if self._health[i].retry_at <= now]
         # One in its back-off is still better than silence, after the others.
@@ -269,7 +292,10 @@ def _speaks(info: EngineInfo, language: str) -> bool:
     return any(primary_language(tag) == wanted for tag in info.languages)
 
 
-def _shifted(piece: Speech, by_s: float) -> Speech:
-    if not by_s:
-        return piece
-    return Speech(piece.pcm, tuple(Word(w.text, w.start_s + by_s, w.end_s + by_s) for w in piece.words))
+def _cut_short() -> Speech:
+    return Speech(np.zeros(0, np.int16), (), CUT_SHORT)
+
+
+def _shifted(piece: Speech, by_s: float, source: str) -> Speech:
+    words = tuple(Word(w.text, w.start_s + by_s, w.end_s + by_s) for w in piece.words) if by_s else piece.words
+    return Speech(piece.pcm, words, source)

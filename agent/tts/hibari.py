@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 from agent.asr.protocol import EngineInfo
 from agent.config import TtsSettings
-from agent.core.pool import Priority, WorkerPool
+from agent.core.pool import WorkerPool
+from agent.core.urgency import current_priority
 from agent.errors import UnsupportedLanguage, UnsupportedVoice
 from agent.language import primary_language
 from agent.media.frames import SPEAKING_HZ
@@ -82,10 +83,14 @@ class HibariSynthesizer:
             if not speakable(piece):
                 continue
             for speech in await self._pool.run(
-                _speak, model, piece, rate, began_s, owner=owner, priority=Priority.NORMAL
+                _speak, model, piece, rate, began_s, owner=owner, priority=current_priority()
             ):
                 began_s += len(speech.pcm) / SPEAKING_HZ
                 yield speech
+
+    async def warm(self, voice: Voice) -> None:
+        """Load a voice before it is needed. Raises UnsupportedVoice."""
+        await self._model(voice.name)
 
     async def close(self) -> None:
         """Drop the models."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent.asr.protocol import EngineInfo
 from agent.config import Settings
-from agent.core.pool import Priority, WorkerPool
+from agent.core.pool import WorkerPool
+from agent.core.urgency import current_priority
 from agent.errors import EnvironmentFault, UnsupportedLanguage, UnsupportedVoice
 from agent.language import primary_language
 from agent.media.frames import SPEAKING_HZ
@@ -80,7 +81,7 @@ class KokoroSynthesizer:
             if not speakable(piece):
                 continue
             speech = await self._pool.run(
-                _speak, self._model, piece, name, rate, began_s, owner=owner, priority=Priority.NORMAL
+                _speak, self._model, piece, name, rate, began_s, owner=owner, priority=current_priority()
             )
             if speech is not None:
                 began_s += len(speech.pcm) / SPEAKING_HZ

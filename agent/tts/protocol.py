@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from agent.asr.protocol import EngineInfo, Word
 
-__all__ = ["Speech", "Style", "Synthesizer", "Voice"]
+__all__ = ["CUT_SHORT", "Speech", "Style", "Synthesizer", "Voice"]
+
+CUT_SHORT = "cut short"
+"""`Speech.source` of the empty piece that ends an incomplete stream: good enough to be heard, not to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Speech:
 
     pcm: npt.NDArray[np.int16]
     words: tuple[Word, ...] = field(default=())
+    source: str = ""
+    """Name and version of the engine that made it (`EngineInfo.identity`), where one of several may have; else empty.
+    `CUT_SHORT`, without samples, ends a stream of which a part was lost."""
 
 
 class Synthesizer(Protocol):

@@ -44,7 +44,14 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServ
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "agent", "serve", "--port", "0", "--json", "--log-json", *args],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **DEFAULTS, **env},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                # Speech that an earlier run left must not stand in for what this one makes.
+                "REJOINDER_CACHE__FOLDER": str(folder / "voice"),
+                **DEFAULTS,
+                **env,
+            },
             stdout=subprocess.PIPE,
             stderr=(folder / "log").open("w"),
             text=True,

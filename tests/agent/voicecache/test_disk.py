@@ -1,0 +1,128 @@
+"""The tier on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.errors import EnvironmentFault
+from agent.voicecache.disk import MAX_WAITING, DiskThread, DiskTier
+from tests.agent.voicecache.support import entry, key_of
+
+
+def file_of(tier: DiskTier, text: str) -> Path:
+    return tier.folder / f"{key_of(text).hex}.rjv"
+
+
+def test_what_was_put_is_found_by_another_process(tmp_path: Path) -> None:
+    DiskTier(tmp_path, 10**6).put(entry("One."))
+    other = DiskTier(tmp_path, 10**6)
+    found = other.get(key_of("One."))
+    assert found is not None
+    assert found.text == "One."
+    assert other.get(key_of("Two.")) is None
+    assert other.size_bytes == file_of(other, "One.").stat().st_size
+    assert file_of(other, "One.").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"RJVC", b"nonsense" * 100, None])
+def test_a_damaged_file_is_a_miss_and_is_removed(tmp_path: Path, damage: bytes | None) -> None:
+    tier = DiskTier(tmp_path, 10**6)
+    tier.put(entry("One."))
+    path = file_of(tier, "One.")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data) if damage is None else damage)
+    assert tier.get(key_of("One.")) is None
+    assert not path.exists()
+    assert tier.damaged == 1
+
+
+def test_another_keys_speech_under_this_name_is_not_spoken(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path, 10**6)
+    tier.put(entry("One."))
+    file_of(tier, "One.").rename(file_of(tier, "Two."))
+    assert tier.get(key_of("Two.")) is None
+    assert not file_of(tier, "Two.").exists()
+
+
+def test_the_bound_holds_and_what_was_used_lately_stays(tmp_path: Path) -> None:
+    one = len(entry("1").pcm) * 2 + 200
+    tier = DiskTier(tmp_path, 10 * one)
+    for number in range(40):
+        tier.put(entry(str(number)))
+        os.utime(file_of(tier, str(number)), (number, number))
+        if number >= 1 and file_of(tier, "0").exists():
+            assert tier.get(key_of("0")) is not None
+    total = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert total <= tier.max_bytes
+    assert tier.get(key_of("39")) is not None
+    assert tier.get(key_of("0")) is not None
+    assert tier.get(key_of("5")) is None
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind_and_the_old_entry_whole(tmp_path: Path) -> None:
+    DiskTier(tmp_path, 10**6).put(entry("One."))
+
+    def full(file: int, data: bytes) -> None:
+        os.write(file, data[:100])
+        raise OSError(28, "No space left on device")
+
+    tier = DiskTier(tmp_path, 10**6, write=full)
+    with pytest.raises(OSError, match="space"):
+        tier.put(entry("One."))
+    assert [path.name for path in tmp_path.iterdir()] == [file_of(tier, "One.").name]
+    assert tier.get(key_of("One.")) is not None
+
+
+def test_a_killed_process_leaves_a_part_which_the_next_start_removes(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f"{'0' * 40}.{dead.pid}.part").write_bytes(b"half")
+    alive = tmp_path / f"{'1' * 40}.{os.getpid()}.part"
+    alive.write_bytes(b"being written")
+    tier = DiskTier(tmp_path, 10**6)
+    assert list(tmp_path.iterdir()) == [alive]
+    assert tier.size_bytes == 0
+
+
+def test_private_speech_is_refused(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path, 10**6)
+    with pytest.raises(ValueError, match="private"):
+        tier.put(entry("My name is Anna.", private=True))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentFault, match=r"cache\.folder"):
+        DiskTier(tmp_path / "file" / "speech", 10**6)
+
+
+def test_clear_and_keys(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path, 10**6)
+    for text in "ab":
+        tier.put(entry(text))
+    (tmp_path / "README").write_text("not ours")
+    assert set(tier.keys()) == {key_of("a"), key_of("b")}
+    assert tier.clear() == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["README"]
+
+
+async def test_a_thread_that_is_behind_refuses_and_recovers() -> None:
+    thread = DiskThread()
+    go = threading.Event()
+    waiting = [asyncio.ensure_future(thread.run(go.wait)) for _ in range(MAX_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(BlockingIOError):
+        await thread.run(int)
+    go.set()
+    assert all(await asyncio.gather(*waiting))
+    assert await thread.run(int) == 0
+    await thread.close()
