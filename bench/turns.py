@@ -101,7 +101,7 @@ async def _run(*, quick: bool) -> Report:
     notes = (
         f"{len(traced)} turns with {sum(outcome.pauses for outcome in outcomes)} inner pauses that closed a segment; "
         f"stop_ms {listening.stop_ms}.",
-        "Weights and constants were fitted on the other half, but chosen with an eye on this one too: the figures flatter.",
+        "Weights and constants were fitted on the other half, but chosen with an eye on this one: the figures flatter.",
         f"Talked over: the caller went on more than {AUDIBLE_AFTER_MS:g} ms after the decision, so that a quick answer "
         "had begun. What goes on sooner is the same turn.",
         *(["The curves are drawn in docs/endpointing.png."] if drawn else []),
