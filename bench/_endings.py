@@ -28,11 +28,15 @@ from agent.listening.recent import RecentAudio
 from agent.listening.silero import VadEngine
 from agent.listening.smartturn import WINDOW_SAMPLES, SmartTurn
 from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
-from bench._pauses import PausedTurn
+from bench._pauses import Before, PausedTurn
 
-__all__ = ["Closing", "Outcome", "TimedRecognizer", "Traced", "decide", "trace"]
+__all__ = ["Closing", "Judged", "Outcome", "TimedRecognizer", "Traced", "before", "decide", "is_inner", "trace"]
 
 LONGEST_WAIT_MS = 5000
+SLACK_MS = 60
+"""A segment may close a detector's window after the pause ended."""
+FAINT_MS = 300
+"""The detector may miss this much of a soft ending in noise."""
 PARTIAL_EVERY_MS = 2000
 """Readings at pauses alone decide; the others would only make the bench slow."""
 
@@ -71,11 +75,28 @@ class Outcome:
 
     delay_ms: float | None
     """From the last speech to the decision; None when the turn was never decided."""
-    pauses: int
-    cut_offs: int
-    """Pauses inside the turn that were taken for its end."""
-    audible: int
-    """Of these, the ones after which the caller went on so late that a quick answer had begun."""
+    judged: tuple[Judged, ...]
+    """Each time that a segment closed inside the turn."""
+
+    @property
+    def cut_off(self) -> bool:
+        return any(pause.cut for pause in self.judged)
+
+    @property
+    def talked_over(self) -> bool:
+        return any(pause.audible for pause in self.judged)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pause inside a turn, as it was taken."""
+
+    before: Before
+    """What stands before it; a closing that is at no pause of the truth is in mid-sentence."""
+    cut: bool
+    """It was taken for the turn's end."""
+    audible: bool
+    """And the caller went on so late that a quick answer had begun."""
 
 
 class _TimedReader:
@@ -122,7 +143,7 @@ async def trace(
         for event in events:
             if isinstance(event, VoiceStarted):
                 fresh = event.pcm[event.repeated if stream is not None else 0 :]
-                stream = stream or recognizer.stream(language=turn.clip.language)
+                stream = stream or recognizer.stream(language=turn.utterance.language)
                 recognizer.timed.now_ms = now_ms
                 if traced.closings:
                     traced.closings[-1] = replace(
@@ -170,19 +191,28 @@ def decide(
     """
     pauses = PauseTracker()
     delay_ms: float | None = None
-    count = cut_offs = audible = 0
+    judged: list[Judged] = []
     for closing in traced.closings:
-        inner = closing.resumed_at_ms < math.inf
-        count += inner
         decided_ms = _decided_ms(closing, endpoint, look, pauses.typical_ms)
-        if decided_ms is not None and inner:
-            cut_offs += 1
-            audible += closing.resumed_at_ms > decided_ms + audible_after_ms
-        elif decided_ms is not None:
-            delay_ms = decided_ms - traced.turn.end_ms
-        if inner:
+        if is_inner(traced.turn, closing):
+            cut = decided_ms is not None
+            audible = decided_ms is not None and closing.resumed_at_ms > decided_ms + audible_after_ms
+            judged.append(Judged(before(traced.turn, closing), cut, audible))
             pauses.turn_went_on(closing.resumed_from_ms - closing.last_speech_ms)
-    return Outcome(delay_ms, count, cut_offs, audible)
+        elif decided_ms is not None and delay_ms is None:
+            delay_ms = decided_ms - traced.turn.end_ms
+    return Outcome(delay_ms, tuple(judged))
+
+
+def is_inner(turn: PausedTurn, closing: Closing) -> bool:
+    """Whether speech of the turn was still to come when the segment closed, more than a faint last sound."""
+    went_on = closing.resumed_from_ms < turn.end_ms or turn.end_ms - closing.last_speech_ms > FAINT_MS
+    return closing.at_ms < turn.end_ms and went_on
+
+
+def before(turn: PausedTurn, closing: Closing) -> Before:
+    """What stands before the pause in which the segment closed."""
+    return next((p.before for p in turn.pauses if p.start_ms <= closing.at_ms <= p.end_ms + SLACK_MS), "part")
 
 
 def _decided_ms(

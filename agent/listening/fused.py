@@ -60,7 +60,12 @@ class FusedEndpoint:
     """
 
     def __init__(
-        self, min_ms: float, max_ms: float, *, weights: Weights = WEIGHTS, sure_odds: float = SURE_ODDS
+        self,
+        min_ms: float,
+        max_ms: float,
+        *,
+        weights: Weights = WEIGHTS,
+        sure_odds: float = SURE_ODDS,
     ) -> None:
         if not 0 < min_ms <= max_ms:
             raise ValueError(f"expected 0 < min_ms <= max_ms, got {min_ms} and {max_ms}")
