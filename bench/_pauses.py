@@ -179,7 +179,9 @@ class _Track:
         cuts = [(ms // FRAME_MS, ms // FRAME_MS, before, True) for ms, before in piece.cuts]
         dips = [dip for dip in _dips(loud, first, last) if not any(dip[0] <= cut[0] < dip[1] for cut in cuts)]
         if len(dips) != len(piece.own):
-            raise ValueError(f"{piece.clip.name}: expected {len(piece.own)} pauses as written, found {len(dips)}: {dips}")
+            raise ValueError(
+                f"{piece.clip.name}: expected {len(piece.own)} pauses as written, found {len(dips)}: {dips}"
+            )
         own = [(start, stop, before, stretch) for (start, stop), before in zip(dips, piece.own, strict=True)]
         begin = first
         for start, stop, before, grows in sorted(cuts + own):

@@ -23,8 +23,7 @@ from agent.listening.listener import Heard, Listener, VoiceAudio, VoiceStarted, 
 from agent.listening.silero import VadEngine
 from agent.listening.sound import TurnModel, TurnSound, load_turn_model
 from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
-from bench._pauses import paused_turn
-from bench._speech import clips
+from bench._pauses import paused_turn, utterances
 from bench.harness import Report, Value
 
 __all__ = ["run"]
@@ -88,8 +87,8 @@ def _conversation(graph: SileroGraph) -> tuple[list[Pcm], float]:
     """Frames of turns with silence between them, and the share of them that lies inside turns."""
     pieces: list[Pcm] = []
     spoken = 0
-    for clip in clips()[::5]:
-        turn = paused_turn(clip, graph)
+    for utterance in utterances()[::5]:
+        turn = paused_turn(utterance, graph)
         speech = turn.pcm[: turn.end_ms * HEARING_SAMPLES // FRAME_MS]
         spoken += len(speech)
         rest = int(len(speech) * (1 / SPEAKING_SHARE - 1))

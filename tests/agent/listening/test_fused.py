@@ -98,8 +98,8 @@ def test_a_filler_is_not_the_end(text: str) -> None:
 
 
 def test_yes_after_a_yes_no_question_is_answered_at_once() -> None:
-    asked = ENDPOINT.judge(said("Yes.", sound=0.4, asked="Shall I send it today?"))
-    unasked = ENDPOINT.judge(said("Yes.", sound=0.4))
+    asked = ENDPOINT.judge(said("Yes.", sound=0.2, asked="Shall I send it today?"))
+    unasked = ENDPOINT.judge(said("Yes.", sound=0.2))
     assert asked.wait_ms < unasked.wait_ms
     assert asked.wait_ms < 200
 
