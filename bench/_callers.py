@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -164,7 +165,7 @@ class _Asked:
 
 
 @dataclass
-class Caller:
+class Caller(ABC):
     """What both kinds of caller share: the microphone, and what was noticed."""
 
     timings: list[dict[str, float | None]] = field(default_factory=list)
@@ -206,15 +207,15 @@ class Caller:
             out.append(None if first is None or at is None else (arrivals[mine[first]] - at) * 1000)
         return out
 
+    @abstractmethod
     def spurts(self) -> list[list[Frame]]:
         """The agent's talk spurts; after the call."""
-        raise NotImplementedError
 
-    def _frames_of(self, question: Question) -> list[bytes]:
-        raise NotImplementedError
+    @abstractmethod
+    def _frames_of(self, question: Question) -> list[bytes]: ...
 
-    def _sound(self) -> tuple[list[float], list[Pcm]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _sound(self) -> tuple[list[float], list[Pcm]]: ...
 
     def _next(self, silence: bytes) -> bytes:
         """The microphone's next frame; notes when the last speech of a question leaves."""
@@ -279,6 +280,7 @@ class RtcCaller(Caller):
             await transport.connect()
         assert transport._sctp is not None
         self._channel = channel = RTCDataChannel(transport._sctp, RTCDataChannelParameters(label=LABEL))
+        channel.on("open", self._news.set)
         channel.on("message", lambda text: self._told(json.loads(text)))
         self._ticker.add(self.tick)
         return self
@@ -289,6 +291,8 @@ class RtcCaller(Caller):
 
     async def type(self, text: str, deadline_s: float) -> None:
         """Type a message, and wait until the answer is over, or `deadline_s`. Counts as a question."""
+        if not await self._until(lambda: self._channel.readyState == "open", deadline_s):
+            raise RejoinderError("the event channel did not open")
         asked = _Asked(0, time.monotonic())
         self._asked.append(asked)
         before = self.replies
