@@ -131,6 +131,10 @@ class TurnMachine:
         """Whether `RequestFinal(final_id)` still waits for its answer; one that was overtaken changes nothing."""
         return final_id == self.caller.final_id and self.caller.final is None
 
+    def hears_itself(self, text: str) -> bool:
+        """Whether `text`, a reading of the running turn, is an echo of what the agent said."""
+        return self._interruption.hears(text) is Overheard.ECHO
+
     def end(self) -> None:
         """The call is over, whatever was going on."""
         if self.state is not State.ENDED:

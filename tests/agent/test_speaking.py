@@ -421,6 +421,30 @@ async def test_a_caller_who_hangs_up_in_mid_sentence_is_read_to_the_end_or_as_fa
 
 
 @virtual
+async def test_a_caller_who_hangs_up_before_the_first_reading_is_there_is_read() -> None:
+    async with staged([], texts=("please cancel my order today",)) as s:
+        s.recognizer.partials = False
+        s.recognizer.final_s = 0.3
+        await s.speak(1.0)
+        await s.quiet(0.2)
+        s.port.sink.on_closed("peer closed")  # type: ignore[union-attr]
+        await s.call.wait_ended()
+        assert [e.text for e in s.of(UserTranscript) if e.final] == ["please cancel my order today"]
+
+
+@virtual
+async def test_the_agents_own_voice_is_no_last_word_of_the_caller() -> None:
+    async with staged([], [LONG], texts=("hours", LONG)) as s:
+        await s.speak(1.0)
+        await s.until(lambda: s.of(PlayoutStarted))
+        await s.quiet(1.0)
+        await s.speak(0.6)
+        s.call.hangup("caller hung up")
+        await s.call.wait_ended()
+        assert [e.text for e in s.of(UserTranscript) if e.final] == ["hours"]
+
+
+@virtual
 async def test_last_words_that_go_on_with_an_unanswered_turn_are_one_contribution() -> None:
     async with staged([], [asyncio.Event()], texts=("my name is John", "Doe from York"), filler_after_s=0) as s:
         await s.speak(1.0)
