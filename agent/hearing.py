@@ -158,7 +158,8 @@ class Hearing:
         Args:
             continues: the beginning of the same turn, if that was asked already.
         """
-        if not self._ear.open or not (self.shown or self._listener.speaking_ms >= self._settings.min_segment_ms):
+        spoken_ms = self._machine.caller.speech_ms + self._listener.speaking_ms
+        if not self._ear.open or not (self.shown or spoken_ms >= self._settings.min_segment_ms):
             return
         text = self.shown
         try:
@@ -167,7 +168,7 @@ class Hearing:
         except (EngineError, TimeoutError) as exc:
             self._host.fault("asr", exc)
         finally:
-            if text:
+            if text and not self._machine.hears_itself(text):
                 self._open_item()
                 self._host.emit(UserTranscript(self.item_id, f"{continues} {text}".strip(), final=True))
             self.shown = ""

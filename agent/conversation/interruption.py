@@ -64,9 +64,12 @@ class Interruption:
 
     def _shred(self) -> bool:
         """A shred of an echo is read as words that nobody said, but seldom with confidence."""
-        final = self._caller.final
-        unsure = isinstance(final, FinalHeard) and final.confidence < UNSURE
-        return unsure and self._settings.echo_guard and self._said.echoes(self._caller.since or 0.0)
+        final, since = self._caller.final, self._caller.since or 0.0
+        return isinstance(final, FinalHeard) and final.confidence < UNSURE and self._expects_echo(since, since)
+
+    def _expects_echo(self, since: float, now: float) -> bool:
+        """Whether sound that began at `since` may be an echo, on a line that is known by `now` to have it."""
+        return self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since)
 
     def may_stop(self, reply: Running) -> bool:
         """Whether speech may stop this reply."""
@@ -81,17 +84,21 @@ class Interruption:
         # To pause at each sound would be to stutter, on a line with echo for ever. Wait for other words, and for a
         # second reading that agrees, since the first one of an echo is often of words that nobody said.
         partial = self._caller.partial
-        if partial.stable:
-            # All of it may read as an echo although its beginning does not.
-            whole = self.hears(partial.text)
-            return self.hears(partial.stable) is Overheard.WORDS and whole is not Overheard.ECHO
-        return self.hears(partial.text) is not Overheard.ECHO and now - since >= WARY_S
+        # All of it may read as an echo although its beginning does not.
+        heard = self.hears(partial.text)
+        if heard is Overheard.ECHO:
+            return False
+        return self.hears(partial.stable) is Overheard.WORDS or now - since >= self._takes_s(reply, heard, since, now)
 
     def _wary(self, reply: Running, since: float, now: float) -> bool:
         """Whether sound over this reply likely means nothing: it did before, or this line brings our words back."""
-        if reply.false_alarms >= MAX_FALSE_ALARMS:
-            return True
-        return self._settings.echo_guard and self._said.echoes(now) and self._said.could_echo(since)
+        return reply.false_alarms >= MAX_FALSE_ALARMS or self._expects_echo(since, now)
+
+    def _takes_s(self, reply: Running, heard: Overheard, since: float, now: float) -> float:
+        """How long speech that reads like this, in words that may still change, goes on until it takes the floor."""
+        # Words that may still change count for no more than sound without words.
+        after_s = SURE_INTERRUPTION_S if heard is Overheard.WORDS else heard.interrupts_after()
+        return max(after_s, WARY_S) if self._wary(reply, since, now) else after_s
 
     def takes_floor(self, reply: Running, since: float, now: float) -> bool:
         """Speech that began at `since` goes on over a paused reply: is it meant for us?"""
@@ -99,15 +106,8 @@ class Interruption:
         heard = self.hears(partial.text)
         if self.hears(partial.stable) is Overheard.WORDS and heard is not Overheard.ECHO:
             return True
-        # Words that may still change count for no more than sound without words.
-        after_s = SURE_INTERRUPTION_S if heard is Overheard.WORDS else heard.interrupts_after()
-        if self._wary(reply, since, now):
-            after_s = max(after_s, WARY_S)
-        return self._spoken_s(since, now) >= after_s
-
-    def _spoken_s(self, since: float, now: float) -> float:
-        """How long speech that began at `since` has gone on for sure: it may have ended since, unnoticed so far."""
-        return now - since - self._stop_s
+        # The speech may have ended since, unnoticed so far.
+        return now - since - self._stop_s >= self._takes_s(reply, heard, since, now)
 
     def waited_in_vain(self, reply: Running, now: float) -> bool:
         """The sound over a paused reply is over, and its reading does not come."""

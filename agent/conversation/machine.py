@@ -131,6 +131,10 @@ class TurnMachine:
         """Whether `RequestFinal(final_id)` still waits for its answer; one that was overtaken changes nothing."""
         return final_id == self.caller.final_id and self.caller.final is None
 
+    def hears_itself(self, text: str) -> bool:
+        """Whether `text`, a reading of the running turn, is an echo of what the agent said."""
+        return self._interruption.hears(text) is Overheard.ECHO
+
     def end(self) -> None:
         """The call is over, whatever was going on."""
         if self.state is not State.ENDED:
@@ -218,10 +222,10 @@ class TurnMachine:
         self.caller.read(final)
         self._keypad.place(count_words(self.caller.reading))
         match self.state:
-            case State.PAUSED:
-                return self._paused_for(self._interruption.hears(self.caller.reading), now)
+            case State.PAUSED if self._reply is not None:
+                return self._paused_for(self._hears_over(self._reply), now)
             case State.THINKING | State.SPEAKING if self._reply is not None:
-                return self._heard_over(self._interruption.hears(self.caller.reading), self._reply, now)
+                return self._heard_over(self._hears_over(self._reply), self._reply, now)
             case _:
                 return self._decide(now)
 
@@ -340,12 +344,18 @@ class TurnMachine:
         if caller.voice_since is not None:
             return self._interrupt(now) if self._interruption.takes_floor(reply, caller.voice_since, now) else []
         if caller.final is not None and self._interruption.settled(now):
-            return self._paused_for(self._interruption.hears(caller.reading), now)
+            return self._paused_for(self._hears_over(reply), now)
         if not self._interruption.waited_in_vain(reply, now):
             return []
         if self._interruption.hears(caller.partial.text) is Overheard.WORDS:
             return self._interrupt(now)
         return self._resume("noise")
+
+    def _hears_over(self, reply: Running) -> Overheard:
+        """What was read over `reply` is taken for."""
+        heard = self._interruption.hears(self.caller.reading)
+        # Whoever says "okay" to a goodbye into the silence is there, as much as whoever says "stop".
+        return Overheard.WORDS if heard is Overheard.BACKCHANNEL and self._may_be_answered(reply) else heard
 
     def _paused_for(self, heard: Overheard, now: float) -> list[Command]:
         """The speech for which the reply was paused was read."""
@@ -526,13 +536,22 @@ class TurnMachine:
         resumed: list[Command] = [ResumeReply("ended")] if self.state is State.PAUSED else []
         self._reply = None
         reason = hang_up or reply.closes
-        if reason is not None:
+        if reason is not None and not (self._may_be_answered(reply) and self._caller_is_there):
             self._go(Why.HUNG_UP, State.ENDED)
             return [*resumed, EndCall(reason)]
         if reply.audible_at is not None:
             self.said.ended(now, in_full=True)
         self._rest(Why.REPLY_ENDED, now)
         return [*resumed, *self._decide(now), *self._enter_keys(now)]
+
+    def _may_be_answered(self, reply: Running) -> bool:
+        """Whether these are last words into the silence: whoever answers them is still there."""
+        return reply.ask is None and reply.closes is not None and self.state is not State.CLOSING
+
+    @property
+    def _caller_is_there(self) -> bool:
+        """Something of the caller's waits to be answered, or is being said."""
+        return self.caller.since is not None or bool(self._keypad)
 
     def _cancelled(self, now: float) -> list[Command]:
         commands: list[Command] = [*self._speculation.stop()]
@@ -565,10 +584,10 @@ class TurnMachine:
         return [ask]
 
     def _say(self, phrase: str, now: float, why: Why, hang_up: str | None = None) -> list[Command]:
-        """Speak a stored phrase; with `hang_up` it is the last one."""
+        """Speak a stored phrase; the call ends after it with `hang_up`, but a caller who was silent may yet answer."""
         reply = self._begin(self._number(), None, now)
         reply.closes = hang_up
-        self._go(why, State.THINKING if hang_up is None else State.CLOSING)
+        self._go(why, State.CLOSING if why is Why.TIME_UP else State.THINKING)
         return [Say(reply.revision, phrase, hang_up)]
 
     def _begin(self, revision: int, ask: Ask | None, now: float) -> Running:

@@ -284,7 +284,7 @@ class Say:
     revision: int
     phrase: str
     hang_up: str | None = None
-    """These are the last words: the call ends after them, for this reason."""
+    """These are the last words: the call ends after them, for this reason, unless they are answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Why(Enum):
     REPLY_ENDED = "all of the reply was heard"
     HUNG_UP = "all of the last words was heard, or the reply asks for the end"
     STILL_THERE = "silence: the agent asks whether somebody is there"
-    GOODBYE = "silence after it was asked often enough: goodbye"
+    GOODBYE = "silence after it was asked often enough: goodbye, which may still be answered"
     WARNING = "the call's time is nearly up: a warning"
     TIME_UP = "the call's time is up: goodbye"
     CUT_OFF = "the goodbye took too long as well"
@@ -120,7 +120,7 @@ MOVES: tuple[Move, ...] = (
     Move(Why.REPLY_ENDED, (State.PAUSED,), HEARD),
     Move(Why.HUNG_UP, (*REPLYING, State.CLOSING), (State.ENDED,)),
     Move(Why.STILL_THERE, (State.LISTENING,), (State.THINKING,)),
-    Move(Why.GOODBYE, (State.LISTENING,), (State.CLOSING,)),
+    Move(Why.GOODBYE, (State.LISTENING,), (State.THINKING,)),
     Move(Why.WARNING, (State.LISTENING,), (State.THINKING,)),
     Move(Why.TIME_UP, (*RESTING, *REPLYING), (State.CLOSING,)),
     Move(Why.CUT_OFF, LIVE, (State.ENDED,)),

@@ -58,6 +58,8 @@ class ScriptedStream:
 
     def partial(self) -> Hypothesis:
         """The words revealed so far."""
+        if not self._owner.partials:
+            return Hypothesis()
         shown = " ".join(self._understood())
         return Hypothesis(shown, shown, revision=len(shown))
 
@@ -110,6 +112,8 @@ class ScriptedRecognizer:
         self.lexicon = lexicon
         self.broken = False
         """True: every final fails."""
+        self.partials = True
+        """False: nothing is read before a final, as by an engine that does not stream."""
         self.readings: deque[Reading] = deque()
         """How the next finals go, in order; after them all is well."""
         self.finals = 0

@@ -335,13 +335,28 @@ async def test_a_silent_caller_is_asked_and_at_last_bidden_goodbye() -> None:
 
 @virtual
 async def test_the_last_words_refuse_the_client() -> None:
-    async with staged([], still_there_after_s=3.0, still_there_times=1) as s:
+    async with staged([], max_call_s=60.0, still_there_after_s=0) as s:
         goodbye = s.parts.settings.phrases.goodbye
-        await s.until(lambda: any(event.text == goodbye for event in s.of(AgentText)))
+        await s.until(lambda: any(event.text == goodbye for event in s.of(AgentText)), 70)
         with pytest.raises(NotInterruptible):
             s.call.cancel_reply()
-        await s.until(lambda: s.call.end_reason == "silence")
+        await s.until(lambda: s.call.end_reason == "maximum call time")
         assert s.of(ReplyFinished)[-1].heard == goodbye
+
+
+@virtual
+async def test_a_caller_who_answers_the_goodbye_into_the_silence_keeps_the_call() -> None:
+    async with staged([], ["Good."], texts=("wait I am here",), still_there_after_s=3.0, still_there_times=1) as s:
+        goodbye = s.parts.settings.phrases.goodbye
+        await s.until(lambda: len(s.of(PlayoutStarted)) == 2)
+        await s.quiet(0.5)
+        await s.speak(1.0)
+        await s.until(lambda: s.of(ReplyFinished)[-1].heard == "Good.")
+        assert s.call.end_reason is None
+        cut, answer, good = s.call.history.items[1:]
+        assert goodbye.startswith(cut.text)
+        assert cut.interrupted
+        assert (answer.text, good.text) == ("wait I am here", "Good.")
 
 
 @virtual
@@ -403,6 +418,30 @@ async def test_a_caller_who_hangs_up_in_mid_sentence_is_read_to_the_end_or_as_fa
         assert [e.text for e in s.of(UserTranscript) if e.final] == [expected]
         kinds = [type(event) for event in s.events]
         assert kinds.index(CallEnded) == len(kinds) - 1
+
+
+@virtual
+async def test_a_caller_who_hangs_up_before_the_first_reading_is_there_is_read() -> None:
+    async with staged([], texts=("please cancel my order today",)) as s:
+        s.recognizer.partials = False
+        s.recognizer.final_s = 0.3
+        await s.speak(1.0)
+        await s.quiet(0.2)
+        s.port.sink.on_closed("peer closed")  # type: ignore[union-attr]
+        await s.call.wait_ended()
+        assert [e.text for e in s.of(UserTranscript) if e.final] == ["please cancel my order today"]
+
+
+@virtual
+async def test_the_agents_own_voice_is_no_last_word_of_the_caller() -> None:
+    async with staged([], [LONG], texts=("hours", LONG)) as s:
+        await s.speak(1.0)
+        await s.until(lambda: s.of(PlayoutStarted))
+        await s.quiet(1.0)
+        await s.speak(0.6)
+        s.call.hangup("caller hung up")
+        await s.call.wait_ended()
+        assert [e.text for e in s.of(UserTranscript) if e.final] == ["hours"]
 
 
 @virtual

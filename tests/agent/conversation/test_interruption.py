@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.conversation import protocol as m
+from agent.conversation.interruption import SETTLE_S
 from agent.nlu.hook import Listen
 from tests.agent.conversation.story import ENDPOINT_S, Story, kinds
 
@@ -71,6 +72,32 @@ def test_a_reply_over_which_nothing_is_meant_does_not_stutter_for_ever() -> None
     assert kinds(story.commands).count("PauseReply") == 2
     story.speak(0.6, "no wait", partials=("no", "no wait"))
     assert "StopReply" in kinds(story.commands), "words still stop it"
+
+
+@pytest.mark.parametrize("reading", ["", None], ids=["read as nothing", "never read"])
+def test_who_coughs_twice_still_interrupts_with_one_word(reading: str | None) -> None:
+    story = Story().answering(*HOURS)
+    for _ in range(2):
+        story.speak(0.4, reading)
+        story.wait(1.5)
+    story.speak(0.4, "stop")
+    assert m.StopReply(2, "barge_in") in story.commands
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == "stop"
+
+
+@pytest.mark.parametrize(("reading", "takes_s"), [("", 1.3), ("okay but I", 1.3), ("okay", 3.1)])
+def test_who_coughed_twice_and_speaks_on_takes_the_floor_though_the_recogniser_is_stuck(
+    reading: str, takes_s: float
+) -> None:
+    story = Story().answering(*HOURS)
+    for _ in range(2):
+        story.speak(0.4, "")
+        story.wait(0.5)
+    story.do(m.VoiceBegan(ago_ms=64))
+    if reading:
+        story.do(m.PartialHeard(reading, "okay"))
+    assert story.until(m.StopReply) == pytest.approx(takes_s, abs=0.1)
 
 
 def test_words_that_are_read_late_still_stop_the_agent() -> None:
@@ -172,6 +199,80 @@ def test_a_caller_on_a_line_with_echo_can_still_interrupt() -> None:
     story.commands.clear()
     story.speak(0.8, "stop please", partials=("stop please",))
     assert m.StopReply(2, "barge_in") in story.commands
+
+
+def echoing() -> Story:
+    """In the middle of an answer, on a line that is known to have echo."""
+    story = Story().answering(*HOURS)
+    story.speak(0.6, "at nine in the morning")
+    story.wait(0.5)
+    assert story.commands[-1] == m.ResumeReply("echo")
+    story.commands.clear()
+    return story
+
+
+def test_a_few_words_of_an_echo_that_are_hardly_trusted_stop_nothing() -> None:
+    story = echoing()
+    story.speak(0.8, "what mourning", 0.5)
+    story.finish()
+    story.wait(2)
+    assert not {"PauseReply", "StopReply", "Ask"} & set(kinds(story.commands))
+
+
+def test_a_few_words_that_are_trusted_stop_the_agent_in_spite_of_an_echo() -> None:
+    story = echoing()
+    story.speak(0.8, "stop please", 0.7)
+    assert m.StopReply(2, "barge_in") in story.commands
+
+
+@pytest.mark.parametrize("partials", [(), ("no", "no I want", "no I want to know")], ids=["final only", "partials"])
+def test_words_that_are_hardly_trusted_stop_the_agent_in_spite_of_an_echo(partials: tuple[str, ...]) -> None:
+    story = echoing()
+    story.speak(1.5, "no I want to know", 0.5, partials=partials)
+    stopped = kinds(story.commands).index("StopReply")
+    assert "RequestFinal" not in kinds(story.commands[:stopped]), "before the caller has ended"
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == "no I want to know"
+
+
+def test_before_the_answer_is_heard_hardly_trusted_words_are_no_echo_of_it() -> None:
+    story = echoing()
+    story.finish()
+    story.wait(1)
+    story.speak(1.0, "where is my order", 0.5)
+    story.wait(ENDPOINT_S)
+    assert story.machine.state is m.State.THINKING
+    story.speak(0.6, "from last week", 0.5)
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == "where is my order from last week"
+
+
+def first_word(text: str) -> Story:
+    """The reply is paused; the first word over it is read 100 ms after its end, sooner than a next one would begin."""
+    story = Story().answering(*HOURS)
+    story.do(m.VoiceBegan(ago_ms=64))
+    story.wait(0.3)
+    story.do(m.VoiceEnded(ago_ms=100, speech_ms=260))
+    story.answer(text)
+    assert story.machine.state is m.State.PAUSED
+    return story
+
+
+def test_an_echo_of_one_word_is_over_when_no_second_one_follows() -> None:
+    story = first_word("at nine")
+    assert story.until(m.ResumeReply) + 0.1 == pytest.approx(SETTLE_S, abs=0.03)
+
+
+def test_the_reply_does_not_go_on_between_two_words_of_which_the_first_reads_as_an_echo() -> None:
+    story = first_word("and close")
+    story.wait(0.08)
+    story.do(m.VoiceBegan(ago_ms=64))
+    story.wait(0.4)
+    story.do(m.VoiceEnded(ago_ms=192, speech_ms=300))
+    story.answer("and close my account")
+    assert not {"ResumeReply", "ResetEar"} & set(kinds(story.commands))
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == "and close my account"
 
 
 def test_an_echo_of_the_last_words_after_the_reply_opens_no_turn() -> None:

@@ -24,7 +24,6 @@ def test_silence_is_asked_into_twice_and_then_the_call_says_goodbye() -> None:
         story.finish()
     assert story.until(m.Say, seconds=25) == pytest.approx(20.0, abs=0.05)
     assert (say(story).phrase, say(story).hang_up) == ("goodbye", "silence")
-    assert story.machine.state is m.State.CLOSING
     story.audible()
     assert story.finish() == [m.EndCall("silence")]
 
@@ -47,6 +46,58 @@ def test_whoever_answers_is_asked_as_often_again(answer: str) -> None:
     story.finish()
     story.until(m.Say, seconds=12)
     assert say(story).phrase == "still_there"
+
+
+def bidden_goodbye(**conversation: object) -> Story:
+    """In the middle of the goodbye into the silence."""
+    story = Story(still_there_after_s=10.0, still_there_times=1, **conversation).greeted()
+    story.until(m.Say, seconds=12)
+    story.audible("Are you still there?")
+    story.finish()
+    story.until(m.Say, seconds=12)
+    assert say(story).hang_up == "silence"
+    story.audible("Goodbye.")
+    story.wait(0.3)
+    story.commands.clear()
+    return story
+
+
+@pytest.mark.parametrize("text", ["I am here", "yes", "okay"])
+def test_whoever_answers_the_goodbye_into_the_silence_is_heard(text: str) -> None:
+    story = bidden_goodbye()
+    story.speak(0.5, text)
+    assert m.StopReply(3, "barge_in") in story.commands
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == text
+    assert "EndCall" not in kinds(story.commands)
+
+
+def test_an_answer_that_the_goodbye_into_the_silence_is_not_cut_for_still_keeps_the_call() -> None:
+    story = bidden_goodbye(barge_in=False)
+    story.do(m.VoiceBegan(ago_ms=64))
+    story.wait(0.2)
+    assert story.finish() == []
+    story.do(m.VoiceEnded(ago_ms=192, speech_ms=500))
+    story.answer("I am here")
+    story.wait(ENDPOINT_S)
+    assert story.ask().text == "I am here"
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_key_answers_the_goodbye_into_the_silence(stops: bool) -> None:
+    story = bidden_goodbye(dtmf_barge_in=stops)
+    story.press("1")
+    story.finish()
+    story.wait(2)
+    assert (story.ask().kind, story.ask().text) == ("dtmf", "1")
+    assert "EndCall" not in kinds(story.commands)
+
+
+def test_a_cough_does_not_answer_the_goodbye_into_the_silence() -> None:
+    story = bidden_goodbye()
+    story.speak(0.4, "")
+    story.wait(0.1)
+    assert story.finish() == [m.EndCall("silence")]
 
 
 def test_noise_is_no_answer() -> None:
