@@ -19,6 +19,7 @@ from signaling.sip.protocol import CallEstablished, CallProgressed, Dial, EndCau
 from signaling.sip.routing import next_hop
 from signaling.sip.session_timer import MIN_SE_S, SessionTimer, interval_from_422
 from signaling.sip.stack import Exchange, Indifferent, Stack
+from signaling.sip.transaction.server import ServerTransaction
 from signaling.sip.uri import Uri
 
 __all__ = ["OutgoingCall"]
@@ -127,6 +128,16 @@ class OutgoingCall(Call):
         fork = self._forks.get(request.sender.tag or "")
         return fork.dialog if fork is not None else self.need_dialog()
 
+    def on_request(self, transaction: ServerTransaction, dialog: Dialog, source: Peer, now: float) -> None:
+        """Once a branch has won, the others may only leave."""
+        won = self.state not in (CallState.DIALING, CallState.CANCELLING)
+        if not won or dialog is self.dialog:
+            super().on_request(transaction, dialog, source, now)
+        elif transaction.request.method == "BYE":
+            self.stack.respond(transaction, 200, now)
+        else:
+            raise SipError("call: another branch has it", status=481)
+
     # Provisional
 
     def _progressed(self, exchange: Exchange, response: Response, now: float) -> None:
@@ -163,7 +174,9 @@ class OutgoingCall(Call):
             dialog = Dialog.as_client(exchange.request, response, exchange.peer)
             # Numbers go on from the INVITE's, of which there may come more.
             fork = self._forks[tag] = Fork(dialog, copy.copy(self._first))
-            self.book.enter(dialog.key, self)
+            if self.state is not CallState.OVER:
+                # A branch may answer after the call has come and gone: nobody would take it out of the book again.
+                self.book.enter(dialog.key, self)
             self.dialog = self.dialog or dialog
         else:
             fork.dialog.learn(response)

@@ -368,6 +368,46 @@ def test_a_second_branch_of_a_fork_that_answers_is_hung_up() -> None:
     assert not ends(caller)
 
 
+def forked(network: Network) -> tuple[Host, Host, bytes]:
+    """A call that is up, and the 200 of a second branch, not yet delivered."""
+    caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
+    auto_answer(callee)
+    dial(network, caller, callee)
+    network.run(0.5)
+    accepted = next(m for m in callee.sent if isinstance(m, Response) and m.status == 200)
+    return caller, callee, accepted.to_bytes().replace((accepted.recipient.tag or "").encode(), b"another")
+
+
+@pytest.mark.parametrize(("method", "status"), [("BYE", 200), ("INFO", 481), ("INVITE", 481)])
+def test_a_branch_that_lost_cannot_touch_the_call(method: str, status: int) -> None:
+    network = Network()
+    caller, callee, twin = forked(network)
+    network.put(caller, twin, callee.peer)
+    left = caller.sent[-1]
+    request = (
+        f"{method} sip:x@10.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.2;branch=z9hG4bKl\r\nFrom: {left.need('To')}\r\n"
+        f"To: {left.need('From')}\r\nCall-ID: {left.call_id}\r\nCSeq: 7 {method}\r\nContact: <sip:x@10.0.0.2>\r\n\r\n"
+    )
+    network.put(caller, request.encode(), callee.peer)
+    assert caller.statuses()[-1] == status
+    assert not ends(caller)
+    network.do(caller, SendDigit("out", "5"))
+    network.run(0.5)
+    assert callee.told(DigitReceived)
+
+
+def test_a_branch_that_answers_after_the_end_leaves_nothing_behind() -> None:
+    network = Network()
+    caller, callee, twin = forked(network)
+    network.do(caller, HangUp("out"))
+    network.run(1.0)
+    assert caller.agent.calls == 0
+    network.put(caller, twin, callee.peer)
+    assert caller.methods()[-2:] == ["ACK", "BYE"]
+    assert not caller.agent._dialogs
+    idle(network, caller, callee)
+
+
 def test_requests_out_of_order_or_of_no_call_are_refused() -> None:
     network = Network()
     caller, callee, _, _ = established(network)
