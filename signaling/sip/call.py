@@ -58,6 +58,8 @@ class Call:
         self.modifier = Modifier(self)
         self.transfer_out = TransferOut(self)
         self.transfer_in = TransferIn(self)
+        self.home = ""
+        """The host that the application chose; "": the peer chose us."""
         self.owns_call_id = False
         """We made the Call-ID: our wait after a 491 is the longer one (RFC 3261 section 14.1)."""
         self._told_end = False
@@ -104,7 +106,7 @@ class Call:
         dialog = self.need_dialog()
         peer = self.hop(dialog)
         self.stack.dress(request, peer, contact=contact)
-        return self.stack.send(request, peer, user, dialog.next_seq, now)
+        return self.stack.send(request, peer, user, dialog.next_seq, now, home=self.home)
 
     def hop(self, dialog: Dialog) -> Peer:
         return next_hop(dialog.target, dialog.hops(), self.stack.settings.proxy, dialog.heard_from)

@@ -103,6 +103,7 @@ class OutgoingCall(Call):
 
     def _invite(self, target: Uri, peer: Peer | None, now: float) -> None:
         hop = peer or next_hop(target, [], self.stack.settings.proxy, None)
+        self.home = self.home or hop.host
         caller = self._dial.caller or NameAddr(self.stack.local_uri(hop.transport, contact=False))
         request = Request("INVITE", target)
         request.headers.add("Max-Forwards", "70")
@@ -121,7 +122,7 @@ class OutgoingCall(Call):
         request.headers.add("Content-Type", SDP)
         request.body = self._offer
         self._forks.clear()
-        self._exchange = self.stack.send(request, hop, self, self._next_seq, now)
+        self._exchange = self.stack.send(request, hop, self, self._next_seq, now, home=self.home)
 
     def dialog_for(self, request: Request) -> Dialog:
         """Before the answer each branch has its own."""
@@ -195,7 +196,7 @@ class OutgoingCall(Call):
         request.headers.add("RAck", f"{number} {exchange.request.cseq}")
         peer = self.hop(fork.dialog)
         self.stack.dress(request, peer, contact=False)
-        self.stack.send(request, peer, Indifferent(), fork.dialog.next_seq, now)
+        self.stack.send(request, peer, Indifferent(), fork.dialog.next_seq, now, home=self.home)
         return True
 
     # Final
@@ -247,7 +248,7 @@ class OutgoingCall(Call):
         """Another branch answered too: one call is enough."""
         request, peer = dialog.request("BYE"), self.hop(dialog)
         self.stack.dress(request, peer, contact=False)
-        self.stack.send(request, peer, Indifferent(), dialog.next_seq, now)
+        self.stack.send(request, peer, Indifferent(), dialog.next_seq, now, home=self.home)
 
     def _refused(self, exchange: Exchange, response: Response, now: float) -> None:
         status = response.status

@@ -10,7 +10,7 @@ from signaling.sip.defence import Door, DoorSettings, Stance
 from signaling.sip.digest import Account, DigestServer
 from signaling.sip.message import Request, Response
 from signaling.sip.peer import Peer
-from signaling.sip.protocol import CallEstablished, CallOffered, Dial
+from signaling.sip.protocol import CallEnded, CallEstablished, CallOffered, Dial, HangUp, Reject
 from signaling.sip.uri import parse_uri
 from tests.signaling.sip.network import Host, Network, auto_answer, dial
 
@@ -134,3 +134,45 @@ def test_a_response_to_nothing_of_ours_is_dropped() -> None:
     forged = Response.to_request(sent, 200, tag="x").to_bytes().replace(sent.via.branch.encode(), b"z9hG4bKguess")
     network.put(caller, forged, host.peer)
     assert not caller.told(CallEstablished)
+
+
+def challenged(network: Network, caller: Host, asker: Host, method: str) -> list[Request]:
+    """Ask the last request of that method for a password; returns what was sent for it, all tries."""
+
+    def tries() -> list[Request]:
+        return [m for m in caller.sent if isinstance(m, Request) and m.method == method]
+
+    response = Response.to_request(tries()[-1], 401, tag="" if method == "BYE" else "x")
+    response.headers.add("WWW-Authenticate", 'Digest realm="r", nonce="n", qop="auth"')
+    network.put(caller, response.to_bytes(), asker.peer)
+    network.run(0.1)
+    return tries()
+
+
+def test_a_caller_that_asks_our_bye_for_a_password_gets_no_answer_to_guess_it_by() -> None:
+    network = Network()
+    caller = network.add("10.0.0.1")
+    host = network.add("10.0.0.2", account=Account("1000", "secret"), proxy=Peer("udp", "10.0.0.9", 5060))
+    auto_answer(host)
+    dial(network, caller, host)
+    network.run(1.0)
+    network.drop = lambda message, sender: True
+    network.do(host, HangUp(host.told(CallOffered)[0].call))
+    (only,) = challenged(network, host, caller, "BYE")
+    assert "Authorization" not in only.headers
+    assert host.agent.calls == 0
+
+
+@pytest.mark.parametrize("redirected", [False, True])
+def test_only_who_was_dialled_learns_that_we_know_a_password(redirected: bool) -> None:
+    network = Network()
+    caller = network.add("10.0.0.1", account=Account("1000", "secret"))
+    host, elsewhere = network.add("10.0.0.2"), network.add("10.0.0.3")
+    if redirected:
+        onward = parse_uri("sip:x@10.0.0.3")
+        host.on_news = lambda news: [Reject(news.call, 302, onward)] if isinstance(news, CallOffered) else []
+    dial(network, caller, host)
+    network.run(1.0)
+    tries = challenged(network, caller, elsewhere if redirected else host, "INVITE")
+    assert [("Authorization" in request.headers) for request in tries] == [False, not redirected]
+    assert not redirected or [news.status for news in caller.told(CallEnded)] == [401]
