@@ -27,6 +27,9 @@ __all__ = ["OutgoingCall"]
 MAX_FORKS = 12
 """Early dialogs of one call: each costs us state at the callee's side's will."""
 
+MAX_RAISES = 3
+"""Longer session intervals that one call is asked again with: each proxy on the way may want its own."""
+
 
 @dataclass(slots=True)
 class Fork:
@@ -54,6 +57,7 @@ class OutgoingCall(Call):
         self._offer = self._first.offer()
         self._interval_s = stack.settings.session_interval_s
         self._least_s = MIN_SE_S
+        self._raised = 0
         self._exchange: Exchange | None = None
         self._cancelled = False
         self._forks: dict[str, Fork] = {}
@@ -257,8 +261,9 @@ class OutgoingCall(Call):
             return
         if self.state is not CallState.DIALING:
             return
-        if status == 422 and (asked := interval_from_422(response)) is not None and asked > self._least_s:
-            self._least_s = asked
+        asked = interval_from_422(response) if status == 422 and self._raised < MAX_RAISES else None
+        if asked is not None and asked > self._least_s:
+            self._least_s, self._raised = asked, self._raised + 1
             self._invite(exchange.request.uri, exchange.peer, now)
             return
         if 300 <= status < 400:

@@ -332,6 +332,44 @@ def test_an_interval_that_is_too_small_is_refused_and_raised() -> None:
     assert again.cseq.number == 2
 
 
+def refuse_with_ever_larger_intervals(network: Network, host: Host, other: Host, method: str) -> int:
+    """As fast as the network allows, for 2 s; returns how many requests that has cost."""
+    interval = 100
+
+    def refuse(message: Request | Response, sender: Host) -> bool:
+        nonlocal interval
+        if sender is host and isinstance(message, Request) and message.method == method:
+            interval += 100
+            response = Response.to_request(message, 422, tag="x")
+            response.headers.add("Min-SE", str(interval))
+            network.later(host, response.to_bytes(), other.peer)
+            return True
+        return False
+
+    network.drop = refuse
+    before = host.methods().count(method)
+    network.run(2.0)
+    return host.methods().count(method) - before
+
+
+def test_a_callee_that_wants_ever_larger_intervals_is_not_followed_for_ever() -> None:
+    network = Network(delay_s=0.001)
+    caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
+    network.drop = lambda message, host: True
+    dial(network, caller, callee)
+    network.run(0.4)
+    assert refuse_with_ever_larger_intervals(network, caller, callee, "INVITE") <= 4
+    assert ends(caller) == [(EndCause.REFUSED, 422)]
+
+
+def test_a_refresh_is_not_driven_by_a_peer_that_wants_ever_larger_intervals() -> None:
+    network = Network(delay_s=0.001)
+    caller, callee, _, _ = established(network, session_interval_s=120)
+    network.run(58.5)
+    assert 1 <= refuse_with_ever_larger_intervals(network, caller, callee, "UPDATE") <= 4
+    assert not ends(caller)
+
+
 def test_an_offer_may_come_with_the_answer() -> None:
     network = Network()
     callee = network.add("10.0.0.2")
