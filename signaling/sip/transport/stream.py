@@ -93,8 +93,7 @@ class Connection(asyncio.Protocol):
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        assert self._transport is not None
-        if self.closing:
+        if self._transport is None or self._transport.is_closing():
             return
         half = self._framer.waiting
         some = self._framer.feed(data, BATCH)

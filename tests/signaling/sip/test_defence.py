@@ -176,3 +176,29 @@ def test_only_who_was_dialled_learns_that_we_know_a_password(redirected: bool) -
     tries = challenged(network, caller, elsewhere if redirected else host, "INVITE")
     assert [("Authorization" in request.headers) for request in tries] == [False, not redirected]
     assert not redirected or [news.status for news in caller.told(CallEnded)] == [401]
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "status"),
+    [
+        ("INVITE", "Require: wonders\r\n", 420),
+        ("INVITE", "Replaces: a;to-tag=1;from-tag=2\r\n", 481),
+        ("INVITE", "Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx", 415),
+        ("OPTIONS", "", 200),
+        ("BYE", "", 481),
+        ("REFER", "", 603),
+    ],
+)
+def test_what_makes_no_call_is_answered_once_and_kept_nowhere(method: str, more: str, status: int) -> None:
+    network = Network()
+    host = network.add("10.0.0.2")
+    head = (
+        f"{method} sip:1@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.7;branch=z9hG4bK1\r\nFrom: <sip:s@h>;tag=1\r\n"
+        f"To: <sip:s@10.0.0.2>\r\nCall-ID: x\r\nCSeq: 1 {method}\r\nContact: <sip:s@198.51.100.7>\r\n{more}"
+    )
+    network.put(host, (head if "\r\n\r\n" in head else head + "\r\n").encode(), SCANNER)
+    network.run(40.0)
+    assert host.statuses() == [status]
+    assert host.agent.next_at is None
+    network.put(host, (head if "\r\n\r\n" in head else head + "\r\n").encode(), SCANNER)
+    assert host.statuses() == [status, status]
