@@ -184,7 +184,9 @@ class UserAgent:
         invite = self._stack.table.invite_of(request) if request.method == "CANCEL" else None
         if call is None and invite is None and not self.door.hears(peer, now):
             return
-        if self._stack.table.full:
+        # The end of a call is always taken: it frees more than it costs.
+        leaves = call is not None and request.method == "BYE"
+        if not leaves and (self._stack.table.full or (call is not None and call.requests.take(now) > 0.0)):
             self._overloaded(request, peer)
             return
         if invite is not None:

@@ -460,6 +460,29 @@ def test_requests_out_of_order_or_of_no_call_are_refused() -> None:
     assert callee.statuses()[-1] == 481
 
 
+def test_the_peer_of_one_call_cannot_fill_the_table_of_all() -> None:
+    network = Network()
+    caller, callee, _, _ = established(network)
+    sent = caller.sent[-1]
+
+    def ask(method: str, number: int) -> int:
+        request = (
+            f"{method} sip:x@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bKf{number}\r\n"
+            f"From: {sent.need('From')}\r\nTo: {sent.need('To')}\r\nCall-ID: {sent.call_id}\r\n"
+            f"CSeq: {number} {method}\r\n\r\n"
+        )
+        network.put(callee, request.encode(), caller.peer)
+        return callee.statuses()[-1]
+
+    answers = [ask("INFO", number) for number in range(100, 400)]
+    assert (answers[:100], answers[100:]) == ([200] * 100, [503] * 200)
+    assert callee.agent.transactions < 150
+    network.run(10.0)
+    assert ask("INFO", 500) == 200
+    assert ask("BYE", 501) == 200
+    assert ends(callee) == [(EndCause.PEER_HUNG_UP, 0)]
+
+
 def test_one_invite_on_two_ways_is_a_loop() -> None:
     network = Network()
     caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
