@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from signaling.limits import TokenBucket
 from signaling.sip.call_state import CallState
 from signaling.sip.dialog import Dialog, DialogKey
 from signaling.sip.errors import SipError, WrongState
@@ -25,6 +26,9 @@ from signaling.sip.transfer import TransferIn, TransferOut
 __all__ = ["SDP", "Book", "Call"]
 
 SDP = "application/sdp"
+REQUESTS_PER_S = 5.0
+REQUESTS_BURST = 100.0
+"""Faster than anybody presses keys, and a quarter of a thousand transactions at most."""
 
 
 class Book(Protocol):
@@ -54,10 +58,14 @@ class Call:
         self.state = state
         self.dialog: Dialog | None = None
         self.negotiation: Negotiation | None = None
+        self.requests = TokenBucket(REQUESTS_PER_S, REQUESTS_BURST)
+        """What the peer may still ask: its transactions stay for 32 s, in a table that all calls share."""
         self.deadlines = Deadlines(stack.schedule, self)
         self.modifier = Modifier(self)
         self.transfer_out = TransferOut(self)
         self.transfer_in = TransferIn(self)
+        self.home = ""
+        """The host that the application chose; "": the peer chose us."""
         self.owns_call_id = False
         """We made the Call-ID: our wait after a 491 is the longer one (RFC 3261 section 14.1)."""
         self._told_end = False
@@ -104,7 +112,7 @@ class Call:
         dialog = self.need_dialog()
         peer = self.hop(dialog)
         self.stack.dress(request, peer, contact=contact)
-        return self.stack.send(request, peer, user, dialog.next_seq, now)
+        return self.stack.send(request, peer, user, dialog.next_seq, now, home=self.home)
 
     def hop(self, dialog: Dialog) -> Peer:
         return next_hop(dialog.target, dialog.hops(), self.stack.settings.proxy, dialog.heard_from)

@@ -40,6 +40,8 @@ class Account:
 
     username: str
     password: str = field(repr=False)
+    hosts: tuple[str, ...] = ()
+    """Who may ask for it beside the outbound proxy, or the host a call was dialled at, as requests are sent there."""
 
 
 def parse_digest(value: str, header: str) -> dict[str, str]:

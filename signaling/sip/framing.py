@@ -33,7 +33,7 @@ class BrokenStream:
 
 
 class Framer:
-    """Fed what a connection delivers. Holds at most one message."""
+    """Fed what a connection delivers. Holds at most one message and what the last delivery has beyond it."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -46,12 +46,18 @@ class Framer:
         """A message has begun and not ended: it must come within the caller's deadline."""
         return bool(self._buffer) or self._message is not None
 
-    def feed(self, data: bytes) -> list[Request | Response | UnreadableMessage | Ping | Pong | BrokenStream]:
-        """What `data` completes, in its order. Nothing after BrokenStream."""
+    def feed(
+        self, data: bytes, most: int | None = None
+    ) -> list[Request | Response | UnreadableMessage | Ping | Pong | BrokenStream]:
+        """What `data` completes, in its order. Nothing after BrokenStream.
+
+        Args:
+            most: how many to return; what more there is stays for the next call. None: all.
+        """
         found: list[Request | Response | UnreadableMessage | Ping | Pong | BrokenStream] = []
         if not self._broken:
             self._buffer += data
-            while not self._broken and self._step(found):
+            while not self._broken and len(found) != most and self._step(found):
                 pass
         return found
 

@@ -172,7 +172,8 @@ class Modifier:
             smallest = interval_from_422(response) if status == 422 else None
             if smallest is not None and self.timer is not None and smallest > self.timer.interval_s:
                 self.timer = SessionTimer(smallest, True, True)
-                call.deadlines.set("refresh", now)
+                # Not at once: the next answer may ask for still more.
+                call.deadlines.set("refresh", now + RETRY_S)
             else:
                 # The peer is alive and answers: that is all a refresh must prove.
                 timer = self.timer or SessionTimer(call.stack.settings.session_interval_s, True, False)

@@ -19,12 +19,16 @@ from signaling.sip.protocol import CallEstablished, CallProgressed, Dial, EndCau
 from signaling.sip.routing import next_hop
 from signaling.sip.session_timer import MIN_SE_S, SessionTimer, interval_from_422
 from signaling.sip.stack import Exchange, Indifferent, Stack
+from signaling.sip.transaction.server import ServerTransaction
 from signaling.sip.uri import Uri
 
 __all__ = ["OutgoingCall"]
 
 MAX_FORKS = 12
 """Early dialogs of one call: each costs us state at the callee's side's will."""
+
+MAX_RAISES = 3
+"""Longer session intervals that one call is asked again with: each proxy on the way may want its own."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class OutgoingCall(Call):
         self._offer = self._first.offer()
         self._interval_s = stack.settings.session_interval_s
         self._least_s = MIN_SE_S
+        self._raised = 0
         self._exchange: Exchange | None = None
         self._cancelled = False
         self._forks: dict[str, Fork] = {}
@@ -102,6 +107,7 @@ class OutgoingCall(Call):
 
     def _invite(self, target: Uri, peer: Peer | None, now: float) -> None:
         hop = peer or next_hop(target, [], self.stack.settings.proxy, None)
+        self.home = self.home or hop.host
         caller = self._dial.caller or NameAddr(self.stack.local_uri(hop.transport, contact=False))
         request = Request("INVITE", target)
         request.headers.add("Max-Forwards", "70")
@@ -120,12 +126,22 @@ class OutgoingCall(Call):
         request.headers.add("Content-Type", SDP)
         request.body = self._offer
         self._forks.clear()
-        self._exchange = self.stack.send(request, hop, self, self._next_seq, now)
+        self._exchange = self.stack.send(request, hop, self, self._next_seq, now, home=self.home)
 
     def dialog_for(self, request: Request) -> Dialog:
         """Before the answer each branch has its own."""
         fork = self._forks.get(request.sender.tag or "")
         return fork.dialog if fork is not None else self.need_dialog()
+
+    def on_request(self, transaction: ServerTransaction, dialog: Dialog, source: Peer, now: float) -> None:
+        """Once a branch has won, the others may only leave."""
+        won = self.state not in (CallState.DIALING, CallState.CANCELLING)
+        if not won or dialog is self.dialog:
+            super().on_request(transaction, dialog, source, now)
+        elif transaction.request.method == "BYE":
+            self.stack.respond(transaction, 200, now)
+        else:
+            raise SipError("call: another branch has it", status=481)
 
     # Provisional
 
@@ -163,7 +179,9 @@ class OutgoingCall(Call):
             dialog = Dialog.as_client(exchange.request, response, exchange.peer)
             # Numbers go on from the INVITE's, of which there may come more.
             fork = self._forks[tag] = Fork(dialog, copy.copy(self._first))
-            self.book.enter(dialog.key, self)
+            if self.state is not CallState.OVER:
+                # A branch may answer after the call has come and gone: nobody would take it out of the book again.
+                self.book.enter(dialog.key, self)
             self.dialog = self.dialog or dialog
         else:
             fork.dialog.learn(response)
@@ -182,7 +200,7 @@ class OutgoingCall(Call):
         request.headers.add("RAck", f"{number} {exchange.request.cseq}")
         peer = self.hop(fork.dialog)
         self.stack.dress(request, peer, contact=False)
-        self.stack.send(request, peer, Indifferent(), fork.dialog.next_seq, now)
+        self.stack.send(request, peer, Indifferent(), fork.dialog.next_seq, now, home=self.home)
         return True
 
     # Final
@@ -234,7 +252,7 @@ class OutgoingCall(Call):
         """Another branch answered too: one call is enough."""
         request, peer = dialog.request("BYE"), self.hop(dialog)
         self.stack.dress(request, peer, contact=False)
-        self.stack.send(request, peer, Indifferent(), dialog.next_seq, now)
+        self.stack.send(request, peer, Indifferent(), dialog.next_seq, now, home=self.home)
 
     def _refused(self, exchange: Exchange, response: Response, now: float) -> None:
         status = response.status
@@ -243,8 +261,9 @@ class OutgoingCall(Call):
             return
         if self.state is not CallState.DIALING:
             return
-        if status == 422 and (asked := interval_from_422(response)) is not None and asked > self._least_s:
-            self._least_s = asked
+        asked = interval_from_422(response) if status == 422 and self._raised < MAX_RAISES else None
+        if asked is not None and asked > self._least_s:
+            self._least_s, self._raised = asked, self._raised + 1
             self._invite(exchange.request.uri, exchange.peer, now)
             return
         if 300 <= status < 400:

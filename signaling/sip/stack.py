@@ -13,7 +13,7 @@ from signaling.sip.digest import Account, DigestClient
 from signaling.sip.errors import SipError
 from signaling.sip.fields import MAGIC_COOKIE, NameAddr, Via
 from signaling.sip.message import Request, Response
-from signaling.sip.peer import Peer, TransportName
+from signaling.sip.peer import Peer, TransportName, same_host
 from signaling.sip.protocol import News, Output, Send
 from signaling.sip.session_timer import INTERVAL_S
 from signaling.sip.timers import Schedule, Timings
@@ -42,7 +42,7 @@ class AgentSettings:
     product: str = "Rejoinder"
     """In User-Agent and Server; "" sends neither."""
     account: Account | None = None
-    """Answers challenges to our requests."""
+    """Answers challenges to our requests, of the proxy and of where a call was dialled."""
     proxy: Peer | None = None
     """First hop of requests outside a dialog."""
     session_interval_s: int = INTERVAL_S
@@ -72,10 +72,18 @@ class Exchange:
     """One request of ours through all its challenges (RFC 3261 section 22.2). Made by `Stack.send`."""
 
     def __init__(
-        self, stack: Stack, request: Request, peer: Peer, user: ExchangeUser, next_seq: Callable[[], int]
+        self,
+        stack: Stack,
+        request: Request,
+        peer: Peer,
+        user: ExchangeUser,
+        next_seq: Callable[[], int],
+        *,
+        proves: bool,
     ) -> None:
         self.request = request
         self.peer = peer
+        self._proves = proves
         self.local = False
         """The response was made up here."""
         self.transaction: ClientTransaction | None = None
@@ -126,7 +134,7 @@ class Exchange:
 
     def _authorize(self, response: Response) -> bool:
         digest = self._stack.digest
-        if digest is None or self._attempts >= MAX_ATTEMPTS:
+        if digest is None or not self._proves or self._attempts >= MAX_ATTEMPTS:
             return False
         proxy = response.status == 407
         asked, answer = (
@@ -209,12 +217,24 @@ class Stack:
             message.headers.add(kind, self.settings.product)
 
     def send(
-        self, request: Request, peer: Peer, user: ExchangeUser, next_seq: Callable[[], int], now: float
+        self, request: Request, peer: Peer, user: ExchangeUser, next_seq: Callable[[], int], now: float, *, home: str
     ) -> Exchange:
-        """Begin a request that has no Via yet."""
-        exchange = Exchange(self, request, peer, user, next_seq)
+        """Begin a request that has no Via yet.
+
+        Args:
+            home: the host the application chose for the call, which may ask who we are; "": it chose none.
+        """
+        exchange = Exchange(self, request, peer, user, next_seq, proves=self._may_ask(peer, home))
         exchange.start(now)
         return exchange
+
+    def _may_ask(self, peer: Peer, home: str) -> bool:
+        # A caller that challenges our BYE, or whom a redirect names, must not get an answer to guess our password by.
+        settings = self.settings
+        hosts = [home, *(settings.account.hosts if settings.account is not None else ())]
+        if settings.proxy is not None:
+            hosts.append(settings.proxy.host)
+        return any(same_host(peer.host, host) for host in hosts if host)
 
     def cancel(self, exchange: Exchange, now: float) -> None:
         """Send the CANCEL of an INVITE that had a provisional response (RFC 3261 section 9.1)."""

@@ -184,7 +184,9 @@ class UserAgent:
         invite = self._stack.table.invite_of(request) if request.method == "CANCEL" else None
         if call is None and invite is None and not self.door.hears(peer, now):
             return
-        if self._stack.table.full:
+        # The end of a call is always taken: it frees more than it costs.
+        leaves = call is not None and request.method == "BYE"
+        if not leaves and (self._stack.table.full or (call is not None and call.requests.take(now) > 0.0)):
             self._overloaded(request, peer)
             return
         if invite is not None:
@@ -222,34 +224,37 @@ class UserAgent:
         if (self.draining or len(self._calls) >= self.settings.max_calls) and request.method == "INVITE":
             self._overloaded(request, peer)
             return
-        transaction = self._stack.table.begin_server(request, peer)
+        # Without a transaction too: one response a request, wherever it goes, and none sent again for 32 s.
         try:
             if request.recipient.tag is not None or request.method == "CANCEL":
                 raise SipError("call: no such one", status=481)
             check_extensions(request, self._supported)
             if request.method == "INVITE":
-                assert isinstance(transaction, InviteServer)
-                self._offered(transaction, peer, verdict.user, now)
+                self._offered(request, peer, verdict.user, now)
             elif request.method == "OPTIONS":
                 headers = (("Allow", ", ".join(ALLOW)), ("Accept", "application/sdp"))
                 supported = (("Supported", ", ".join(EXTENSIONS)),)
                 # As an INVITE would be met now (RFC 3261 section 11.2).
-                self._stack.respond(transaction, 503 if self.draining else 200, now, headers=headers + supported)
+                self._respond_statelessly(request, 503 if self.draining else 200, headers + supported, peer)
             elif request.method == "REFER":
                 raise SipError("REFER: only within a call", status=603)
             else:
                 raise SipError("call: no such one", status=481)
         except SipError as fault:
-            self._refuse(transaction, fault, now)
+            self._refuse_statelessly(request, fault, peer)
 
-    def _offered(self, transaction: ServerTransaction, peer: Peer, user: str, now: float) -> None:
-        request = transaction.request
+    def _offered(self, request: Request, peer: Peer, user: str, now: float) -> None:
         merged = _merge_key(request)
         if merged in self._initial:
             raise SipError("INVITE: came on two ways", status=482)
         replaced = self._replaced(request)
         name = secrets.token_hex(8)
-        call = IncomingCall(name, self._stack, self, transaction, peer, replaced)
+        transaction = self._stack.table.begin_server(request, peer)
+        try:
+            call = IncomingCall(name, self._stack, self, transaction, peer, replaced)
+        except SipError:
+            transaction.abandon()
+            raise
         self._calls[name] = call
         self._initial[merged] = name
         call.begin(now)

@@ -20,6 +20,8 @@ IDLE_S = 900.0
 PING_S = 110.0
 """Of connections we opened (RFC 5626 section 4.4.1: 95 to 120 s)."""
 PONG_S = 10.0
+BATCH = 16
+"""Messages handled in one turn of the event loop: a flood on one connection stops nobody's sound."""
 MAX_BUFFER_BYTES = 256 * 1024
 """Unsent: a peer that does not read is closed."""
 
@@ -88,7 +90,14 @@ class Connection(asyncio.Protocol):
             self._ping_later()
 
     def data_received(self, data: bytes) -> None:
-        for found in self._framer.feed(data):
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        half = self._framer.waiting
+        some = self._framer.feed(data, BATCH)
+        for found in some:
             if isinstance(found, Ping):
                 self.send(PONG)
             elif isinstance(found, Pong):
@@ -102,7 +111,16 @@ class Connection(asyncio.Protocol):
                 self._owner.deliver(Received(found, self._peer))
             if self.closing:
                 return
-        self._wait(MESSAGE_S if self._framer.waiting else IDLE_S)
+        if not self._framer.waiting:
+            self._wait(IDLE_S)
+        elif some or not half:
+            # Only when it begins: a byte now and then buys no more time.
+            self._wait(MESSAGE_S)
+        if len(some) == BATCH:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._take, b"")
+        else:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """A peer that only listens on is of no use: its responses could not come any more. Both sides close."""
@@ -150,8 +168,9 @@ class Connection(asyncio.Protocol):
 
     def _keep_alive(self) -> None:
         if self.send(PING):
-            # Any byte that comes moves the deadline on: the answer to the ping, or a message.
-            self._wait(PONG_S)
+            if not self._framer.waiting:
+                # The answer to the ping moves it on, and so does a message. One that has begun has its own deadline.
+                self._wait(PONG_S)
             self._ping_later()
 
     def _set(self, name: str, seconds: float, action: Callable[[], None]) -> None:

@@ -95,6 +95,11 @@ class Network:
         """Deliver bytes to a host at once."""
         self.do(host, Received(parse_message(data), source))
 
+    def later(self, host: Host, data: bytes, source: Peer) -> None:
+        """Deliver bytes to a host after the delay."""
+        event = Received(parse_message(data), source)
+        heapq.heappush(self._queue, (self.now + self.delay_s, next(self._order), host, event))
+
     def _outputs(self, host: Host, outputs: list) -> None:
         for output in outputs:
             if isinstance(output, Send):

@@ -10,7 +10,7 @@ from signaling.sip.defence import Door, DoorSettings, Stance
 from signaling.sip.digest import Account, DigestServer
 from signaling.sip.message import Request, Response
 from signaling.sip.peer import Peer
-from signaling.sip.protocol import CallEstablished, CallOffered, Dial
+from signaling.sip.protocol import CallEnded, CallEstablished, CallOffered, Dial, HangUp, Reject
 from signaling.sip.uri import parse_uri
 from tests.signaling.sip.network import Host, Network, auto_answer, dial
 
@@ -134,3 +134,71 @@ def test_a_response_to_nothing_of_ours_is_dropped() -> None:
     forged = Response.to_request(sent, 200, tag="x").to_bytes().replace(sent.via.branch.encode(), b"z9hG4bKguess")
     network.put(caller, forged, host.peer)
     assert not caller.told(CallEstablished)
+
+
+def challenged(network: Network, caller: Host, asker: Host, method: str) -> list[Request]:
+    """Ask the last request of that method for a password; returns what was sent for it, all tries."""
+
+    def tries() -> list[Request]:
+        return [m for m in caller.sent if isinstance(m, Request) and m.method == method]
+
+    response = Response.to_request(tries()[-1], 401, tag="" if method == "BYE" else "x")
+    response.headers.add("WWW-Authenticate", 'Digest realm="r", nonce="n", qop="auth"')
+    network.put(caller, response.to_bytes(), asker.peer)
+    network.run(0.1)
+    return tries()
+
+
+def test_a_caller_that_asks_our_bye_for_a_password_gets_no_answer_to_guess_it_by() -> None:
+    network = Network()
+    caller = network.add("10.0.0.1")
+    host = network.add("10.0.0.2", account=Account("1000", "secret"), proxy=Peer("udp", "10.0.0.9", 5060))
+    auto_answer(host)
+    dial(network, caller, host)
+    network.run(1.0)
+    network.drop = lambda message, sender: True
+    network.do(host, HangUp(host.told(CallOffered)[0].call))
+    (only,) = challenged(network, host, caller, "BYE")
+    assert "Authorization" not in only.headers
+    assert host.agent.calls == 0
+
+
+@pytest.mark.parametrize("redirected", [False, True])
+def test_only_who_was_dialled_learns_that_we_know_a_password(redirected: bool) -> None:
+    network = Network()
+    caller = network.add("10.0.0.1", account=Account("1000", "secret"))
+    host, elsewhere = network.add("10.0.0.2"), network.add("10.0.0.3")
+    if redirected:
+        onward = parse_uri("sip:x@10.0.0.3")
+        host.on_news = lambda news: [Reject(news.call, 302, onward)] if isinstance(news, CallOffered) else []
+    dial(network, caller, host)
+    network.run(1.0)
+    tries = challenged(network, caller, elsewhere if redirected else host, "INVITE")
+    assert [("Authorization" in request.headers) for request in tries] == [False, not redirected]
+    assert not redirected or [news.status for news in caller.told(CallEnded)] == [401]
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "status"),
+    [
+        ("INVITE", "Require: wonders\r\n", 420),
+        ("INVITE", "Replaces: a;to-tag=1;from-tag=2\r\n", 481),
+        ("INVITE", "Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx", 415),
+        ("OPTIONS", "", 200),
+        ("BYE", "", 481),
+        ("REFER", "", 603),
+    ],
+)
+def test_what_makes_no_call_is_answered_once_and_kept_nowhere(method: str, more: str, status: int) -> None:
+    network = Network()
+    host = network.add("10.0.0.2")
+    head = (
+        f"{method} sip:1@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.7;branch=z9hG4bK1\r\nFrom: <sip:s@h>;tag=1\r\n"
+        f"To: <sip:s@10.0.0.2>\r\nCall-ID: x\r\nCSeq: 1 {method}\r\nContact: <sip:s@198.51.100.7>\r\n{more}"
+    )
+    network.put(host, (head if "\r\n\r\n" in head else head + "\r\n").encode(), SCANNER)
+    network.run(40.0)
+    assert host.statuses() == [status]
+    assert host.agent.next_at is None
+    network.put(host, (head if "\r\n\r\n" in head else head + "\r\n").encode(), SCANNER)
+    assert host.statuses() == [status, status]

@@ -332,6 +332,44 @@ def test_an_interval_that_is_too_small_is_refused_and_raised() -> None:
     assert again.cseq.number == 2
 
 
+def refuse_with_ever_larger_intervals(network: Network, host: Host, other: Host, method: str) -> int:
+    """As fast as the network allows, for 2 s; returns how many requests that has cost."""
+    interval = 100
+
+    def refuse(message: Request | Response, sender: Host) -> bool:
+        nonlocal interval
+        if sender is host and isinstance(message, Request) and message.method == method:
+            interval += 100
+            response = Response.to_request(message, 422, tag="x")
+            response.headers.add("Min-SE", str(interval))
+            network.later(host, response.to_bytes(), other.peer)
+            return True
+        return False
+
+    network.drop = refuse
+    before = host.methods().count(method)
+    network.run(2.0)
+    return host.methods().count(method) - before
+
+
+def test_a_callee_that_wants_ever_larger_intervals_is_not_followed_for_ever() -> None:
+    network = Network(delay_s=0.001)
+    caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
+    network.drop = lambda message, host: True
+    dial(network, caller, callee)
+    network.run(0.4)
+    assert refuse_with_ever_larger_intervals(network, caller, callee, "INVITE") <= 4
+    assert ends(caller) == [(EndCause.REFUSED, 422)]
+
+
+def test_a_refresh_is_not_driven_by_a_peer_that_wants_ever_larger_intervals() -> None:
+    network = Network(delay_s=0.001)
+    caller, callee, _, _ = established(network, session_interval_s=120)
+    network.run(58.5)
+    assert 1 <= refuse_with_ever_larger_intervals(network, caller, callee, "UPDATE") <= 4
+    assert not ends(caller)
+
+
 def test_an_offer_may_come_with_the_answer() -> None:
     network = Network()
     callee = network.add("10.0.0.2")
@@ -368,6 +406,46 @@ def test_a_second_branch_of_a_fork_that_answers_is_hung_up() -> None:
     assert not ends(caller)
 
 
+def forked(network: Network) -> tuple[Host, Host, bytes]:
+    """A call that is up, and the 200 of a second branch, not yet delivered."""
+    caller, callee = network.add("10.0.0.1"), network.add("10.0.0.2")
+    auto_answer(callee)
+    dial(network, caller, callee)
+    network.run(0.5)
+    accepted = next(m for m in callee.sent if isinstance(m, Response) and m.status == 200)
+    return caller, callee, accepted.to_bytes().replace((accepted.recipient.tag or "").encode(), b"another")
+
+
+@pytest.mark.parametrize(("method", "status"), [("BYE", 200), ("INFO", 481), ("INVITE", 481)])
+def test_a_branch_that_lost_cannot_touch_the_call(method: str, status: int) -> None:
+    network = Network()
+    caller, callee, twin = forked(network)
+    network.put(caller, twin, callee.peer)
+    left = caller.sent[-1]
+    request = (
+        f"{method} sip:x@10.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.2;branch=z9hG4bKl\r\nFrom: {left.need('To')}\r\n"
+        f"To: {left.need('From')}\r\nCall-ID: {left.call_id}\r\nCSeq: 7 {method}\r\nContact: <sip:x@10.0.0.2>\r\n\r\n"
+    )
+    network.put(caller, request.encode(), callee.peer)
+    assert caller.statuses()[-1] == status
+    assert not ends(caller)
+    network.do(caller, SendDigit("out", "5"))
+    network.run(0.5)
+    assert callee.told(DigitReceived)
+
+
+def test_a_branch_that_answers_after_the_end_leaves_nothing_behind() -> None:
+    network = Network()
+    caller, callee, twin = forked(network)
+    network.do(caller, HangUp("out"))
+    network.run(1.0)
+    assert caller.agent.calls == 0
+    network.put(caller, twin, callee.peer)
+    assert caller.methods()[-2:] == ["ACK", "BYE"]
+    assert not caller.agent._dialogs
+    idle(network, caller, callee)
+
+
 def test_requests_out_of_order_or_of_no_call_are_refused() -> None:
     network = Network()
     caller, callee, _, _ = established(network)
@@ -380,6 +458,29 @@ def test_requests_out_of_order_or_of_no_call_are_refused() -> None:
     assert callee.statuses()[-1] == 500
     network.put(callee, old.replace("tag=", "tag=z").replace("bKq", "bKr").encode(), caller.peer)
     assert callee.statuses()[-1] == 481
+
+
+def test_the_peer_of_one_call_cannot_fill_the_table_of_all() -> None:
+    network = Network()
+    caller, callee, _, _ = established(network)
+    sent = caller.sent[-1]
+
+    def ask(method: str, number: int) -> int:
+        request = (
+            f"{method} sip:x@10.0.0.2 SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bKf{number}\r\n"
+            f"From: {sent.need('From')}\r\nTo: {sent.need('To')}\r\nCall-ID: {sent.call_id}\r\n"
+            f"CSeq: {number} {method}\r\n\r\n"
+        )
+        network.put(callee, request.encode(), caller.peer)
+        return callee.statuses()[-1]
+
+    answers = [ask("INFO", number) for number in range(100, 400)]
+    assert (answers[:100], answers[100:]) == ([200] * 100, [503] * 200)
+    assert callee.agent.transactions < 150
+    network.run(10.0)
+    assert ask("INFO", 500) == 200
+    assert ask("BYE", 501) == 200
+    assert ends(callee) == [(EndCause.PEER_HUNG_UP, 0)]
 
 
 def test_one_invite_on_two_ways_is_a_loop() -> None:
