@@ -25,6 +25,7 @@ class Ear:
         self.language = language
         self._stream: RecognizerStream | None = None
         self._seen = 0
+        self._worded = False
 
     @property
     def open(self) -> bool:
@@ -39,8 +40,10 @@ class Ear:
         if self._stream is None:
             self._stream = self.recognizer.stream(language=self.language)
             self._seen = 0
-            # The turn before had the rest of it, and its last word must not be the first of this one.
-            repeated = max(0, repeated - SILENCE_SAMPLES)
+            # The last word of the turn before must not be the first of this one; where nothing was read, none was lost
+            # to a turn, and a short one may have begun this.
+            repeated = max(0, repeated - SILENCE_SAMPLES) if self._worded else 0
+            self._worded = False
         self._stream.push(pcm[repeated:])
 
     def push(self, pcm: Pcm) -> None:
@@ -56,11 +59,18 @@ class Ear:
         if hypothesis.revision == self._seen:
             return None
         self._seen = hypothesis.revision
+        self._worded |= bool(hypothesis.text)
         return hypothesis
 
     async def final(self) -> Hypothesis:
         """Read all that was heard in this turn. Raises EngineError."""
-        return Hypothesis() if self._stream is None else await self._stream.final()
+        stream = self._stream
+        if stream is None:
+            return Hypothesis()
+        hypothesis = await stream.final()
+        if stream is self._stream:
+            self._worded |= bool(hypothesis.text)
+        return hypothesis
 
     def reset(self) -> None:
         """The turn is over: drop its stream. Idempotent."""

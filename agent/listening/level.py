@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
-from agent.media.frames import HEARING_SAMPLES, Pcm
+from agent.media.frames import FRAME_MS, HEARING_SAMPLES, Pcm
 
 __all__ = ["LevelFloor"]
 
 LEVEL_FRAMES = 8
 """Levels are those of 160 ms: about a syllable, so that the quiet end of a word is not cut."""
 
-KEPT_FRAMES = 128
-"""The detector lags behind the audio, by 640 ms at most."""
+CLICK_FRAMES = 2
+"""So many of a level's loudest frames teach nothing: a click is shorter than 20 ms and lies in one of them, or two."""
+
+KEPT_FRAMES = 1000 // FRAME_MS
+"""A level, the detector's bounded lag (640 ms) and what the gate replays (200 ms)."""
 
 BELOW_CALLER_DB = 22.0
 """A person's own words differ by 10 to 15 dB; a voice from across the room is 25 and more below."""
@@ -30,6 +34,10 @@ may have been the television."""
 
 SPEECH_MS = 300
 """Shorter stretches (a cough, a click) teach nothing."""
+
+EASES_DB_PER_S = 0.25
+"""How far the caller's level falls a second of speech below the floor. Whoever shouted first, or has put the telephone
+on the table, is heard again after a few sentences; a television has to talk as long for each dB it is fainter."""
 
 FULL_SCALE_DB = 20 * math.log10(32_768)
 SILENT_DBFS = -120.0
@@ -68,13 +76,17 @@ class LevelFloor:
             speaking: the sound is inside a stretch of speech, and belongs to its level.
         """
         last = max(0, len(self._powers) - behind)
-        powers = [self._powers[index] for index in range(max(0, last - LEVEL_FRAMES), last)]
+        powers = sorted(self._powers[index] for index in range(max(0, last - LEVEL_FRAMES), last))
         if not powers:
             return False
-        level_dbfs = 10 * math.log10(max(1e-3, sum(powers) / len(powers))) - FULL_SCALE_DB
         if speaking:
-            self._loudest_dbfs = max(self._loudest_dbfs, level_dbfs)
-        return level_dbfs >= self.floor_dbfs
+            self._loudest_dbfs = max(self._loudest_dbfs, _dbfs(powers[:-CLICK_FRAMES]))
+        return _dbfs(powers) >= self.floor_dbfs
+
+    def missed(self, speech_ms: float) -> None:
+        """So much speech did not reach the floor: the floor gives way, slowly."""
+        if self._caller_dbfs is not None:
+            self._caller_dbfs -= EASES_DB_PER_S * speech_ms / 1000
 
     def stretch_ended(self, speech_ms: int) -> None:
         """A stretch of speech that reached the floor is over: the caller's level is nearer to its loudest part."""
@@ -86,3 +98,8 @@ class LevelFloor:
             self._caller_dbfs = loudest
         else:
             self._caller_dbfs = known + (RISES if loudest > known else FALLS) * (loudest - known)
+
+
+def _dbfs(powers: Sequence[float]) -> float:
+    """The level of mean powers of int16 samples; -120 for none."""
+    return 10 * math.log10(max(1e-3, sum(powers) / max(1, len(powers)))) - FULL_SCALE_DB

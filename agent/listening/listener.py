@@ -87,6 +87,7 @@ class Listener:
         self._preroll = settings.preroll_ms * SAMPLES_PER_MS
         self._recent: deque[Pcm] = deque(maxlen=(settings.preroll_ms + settings.start_ms + DECISION_MS) // FRAME_MS)
         self._level = LevelFloor(settings.floor_dbfs)
+        self._speech_probability = settings.start_probability
         self._position = 0
         self._given = 0
         self._fallback: EnergyVote | None = None
@@ -163,6 +164,8 @@ class Listener:
     def _judge(self, probability: float, start: int, end: int) -> None:
         behind = (self._position - end) // HEARING_SAMPLES
         if not self._level.reached(behind, speaking=self._segmenter.is_open):
+            if probability >= self._speech_probability:
+                self._level.missed((end - start) / SAMPLES_PER_MS)
             probability = 0.0
         event = self._segmenter.feed(probability, start, end)
         if event is None or self._closed:
