@@ -40,6 +40,12 @@ MAX_AUDIO_MS = 200
 MAX_MESSAGE_BYTES = 64 * 1024
 """200 ms at 48 kHz are 19,200 bytes; up to here the call says what is wrong, above it the frame is not even read."""
 
+AUDIO_MESSAGES_PER_S = 1_000.0
+"""A message of a millisecond. In smaller ones a second of audio costs the event loop of all calls half a second."""
+
+CRUMBS_S = 0.02
+"""Such a client is read in strides of this length, not message by message."""
+
 HEARTBEAT_S = 20.0
 """Well above the few seconds for which back-pressure may leave a pong unread."""
 
@@ -202,6 +208,7 @@ class _Stream:
         self._max_bytes = rate_hz * MAX_AUDIO_MS // 1000 * BYTES_PER_SAMPLE
         self._wake = asyncio.Event()
         self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
+        self._audio = TokenBucket(AUDIO_MESSAGES_PER_S, AUDIO_MESSAGES_PER_S / 4)
         self._over = False
         self._held = asyncio.Event()
         """Set while the port has no room, so that nothing is read."""
@@ -292,6 +299,9 @@ class _Stream:
                     port.feed(self._checked(message.data))
                     self._held.set()
                     await port.ready()
+                    if (wait_s := self._audio.take(clock())) > 0:
+                        # Whoever cuts audio into crumbs waits like one who sends too much of it.
+                        await asyncio.sleep(max(wait_s, CRUMBS_S))
                     self._held.clear()
                 case WSMsgType.BINARY | WSMsgType.TEXT:
                     if self._bucket.take(clock()) > 0:

@@ -284,6 +284,20 @@ async def test_a_client_that_floods_and_goes_frees_its_line_though_nothing_is_re
     assert port.messages == 1
 
 
+async def test_audio_in_crumbs_is_read_no_faster_than_the_others_can_bear(door: Door) -> None:
+    ws = await live(door)
+    port, loop = door.pcm_ports[0], asyncio.get_running_loop()
+    for _ in range(20_000):
+        await ws.send_bytes(b"\x01\x00")
+    longest, until = 0.0, loop.time() + 1.0
+    while (now := loop.time()) < until:
+        await asyncio.sleep(0)
+        longest = max(longest, loop.time() - now)
+    assert port.messages < 5_000
+    assert longest < 0.2
+    await ws.close()
+
+
 async def test_what_was_sent_before_going_is_still_heard_when_there_is_room(door: Door) -> None:
     reader, writer = await asyncio.open_connection(door.client.host, door.client.port)
     writer.write(upgrade_request(door, 8000))
