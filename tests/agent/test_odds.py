@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.listening.odds import log_odds, probability
+from agent.odds import log_odds, probability
 
 
 @given(st.floats(0.006, 0.994))
