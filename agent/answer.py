@@ -9,8 +9,10 @@ from typing import Protocol
 
 from agent.conversation import protocol as turns
 from agent.events import AgentText, CallEvent
+from agent.foreseeing import Foreseeing, Opening
 from agent.nlu.hook import Action
 from agent.reply import Reply
+from agent.speech.chunker import Clause
 from agent.speech.speaker import Speaker
 from agent.tts.protocol import Style, Voice
 
@@ -55,10 +57,16 @@ class Answer:
         is_current: whether this is what the call says.
         revision: the turn machine's number of it.
         speaker: its way to the ear.
+        foreseeing: told how it begins.
     """
 
     def __init__(
-        self, host: SpeakingHost, is_current: Callable[[Answer], bool], revision: int, speaker: Speaker
+        self,
+        host: SpeakingHost,
+        is_current: Callable[[Answer], bool],
+        revision: int,
+        speaker: Speaker,
+        foreseeing: Foreseeing,
     ) -> None:
         self.revision = revision
         self.speaker = speaker
@@ -76,6 +84,11 @@ class Answer:
         self.timings_sent = False
         self.guarded = False
         """It is heard in full: neither speech nor a client's cancel stops it."""
+        self.opening: Opening | None = None
+        """How the hook's answer begins; None before that is known."""
+        self.said = ""
+        """The last clause that was handed to playout."""
+        self._foreseeing = foreseeing
         self._host = host
         self._is_current = is_current
 
@@ -89,9 +102,21 @@ class Answer:
         """See ReplyHost."""
         return self._host.speaking_as
 
+    def on_opening(self, clause: Clause, *, private: bool) -> None:
+        """See ReplyHost."""
+        self.opening = self._foreseeing.opening(clause.text, clause.spoken, *self.speaking_as, private=private)
+        if self.current:
+            self.tell_opening()
+
+    def tell_opening(self) -> None:
+        """It answers a turn that is over: how it begins is something to learn from."""
+        if self.opening is not None and self.ask is not None:
+            self._foreseeing.answered(self.ask.text, self.opening)
+
     def on_clause(self, text: str) -> None:
         """See ReplyHost."""
         if self.current:
+            self.said = text
             self._host.emit(AgentText(self.response_id, self.item_id, text))
             self._host.feed(turns.AgentSays(self.revision, text))
 

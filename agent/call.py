@@ -27,6 +27,7 @@ from agent.events import (
     SpeechStarted,
     TransferRequested,
 )
+from agent.foreseeing import Foreseeing
 from agent.hearing import Hearing
 from agent.line import CallClock, Line
 from agent.listening.endpoint import SilenceEndpoint
@@ -101,7 +102,10 @@ class Call:
             now=self._now,
             sound=parts.turn_sound(),
         )
-        self._speaking = Speaking(parts, self._line, self._hearing, self.history, session, self, now=self._now)
+        self._foreseeing = Foreseeing(parts.foresight, getattr(parts.nlu, "expect", None), session.id)
+        self._speaking = Speaking(
+            parts, self._line, self._hearing, self.history, session, self, self._foreseeing, now=self._now
+        )
         self._events: deque[turns.Event] = deque()
         """What the turn machine is still to be told; more than one only while its commands are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,6 +143,7 @@ class Call:
         log.info("call started", extra={"call_id": self.id, "channel": channel})
         try:
             self.emit(FloorChanged(self._floor))
+            self._foreseeing.speaks_as(*self.speaking_as, self.session.caller)
             self._line.open()
             self.feed(turns.CallStarted())
             await self._ended.wait()
@@ -168,6 +173,7 @@ class Call:
 
     async def _close(self, continues: str) -> None:
         try:
+            self._foreseeing.ended()
             self._speaking.close()
             await self._hearing.last_words(continues)
             self._let_go()
@@ -247,6 +253,7 @@ class Call:
         """Change settings of the running call. Raises ProtocolError naming the field; nothing is changed then."""
         self._manner.check(voice=voice, language=language, silence_ms=silence_ms)
         self._manner.change(voice=voice, language=language)
+        self._foreseeing.speaks_as(*self.speaking_as, self.session.caller)
         if language is not None:
             self._hearing.language = self._machine.language = language
         if silence_ms is not None:
@@ -348,6 +355,8 @@ class Call:
     def feed(self, event: turns.Event) -> None:
         """Give the turn machine an event, and do what it says."""
         self._events.append(event)
+        if isinstance(event, turns.PartialHeard):
+            self._foreseeing.heard(f"{self._machine.continues} {event.text}".strip())
         if len(self._events) > 1:
             # Its commands are being carried out: what comes of them is told after the last of them.
             return

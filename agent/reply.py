@@ -28,6 +28,7 @@ from agent.nlu.hook import (
     Listen,
     Nlu,
     Play,
+    Private,
     Send,
     Transfer,
     Turn,
@@ -37,7 +38,7 @@ from agent.patience import Patience
 from agent.speech.chunker import Clause, ClauseChunker
 from agent.speech.phrases import PhraseBook
 from agent.speech.speaker import Speaker
-from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+from agent.tts.protocol import Discreet, Speech, Style, Synthesizer, Voice
 
 __all__ = ["Reply", "ReplyClock", "ReplyHost", "ReplyResult"]
 
@@ -61,7 +62,10 @@ AHEAD_DEADLINE_S = 10.0
 
 
 class ReplyHost(Protocol):
-    """What a reply needs of its call. Called only once the reply is committed."""
+    """What a reply needs of its call. But for `on_opening`, called only once the reply is committed."""
+
+    def on_opening(self, clause: Clause, *, private: bool) -> None:
+        """The speech of its first clause is about to be asked for; also ahead of `commit`."""
 
     def on_clause(self, text: str) -> None:
         """A clause was handed to playout."""
@@ -147,6 +151,8 @@ class Reply:
         self.clock = ReplyClock()
         self.failed = False
         """Hook or voice failed before `commit`: of no use to anybody."""
+        self.private = False
+        """What is said from here on must not leave memory."""
         self._nlu = nlu
         self._synthesizer = synthesizer
         self._phrases = phrases
@@ -317,6 +323,9 @@ class Reply:
             case Listen() | Uninterruptible() if not self._committed.is_set():
                 self._held.append(action)
                 return False
+            case Private():
+                self.private = True
+                return False
             case Send() | Dtmf():
                 self.speaker.when_reached(lambda: self._host.on_action(action))
                 return False
@@ -358,13 +367,20 @@ class Reply:
         self._clauses += 1
         if self.clock.first_clause is None:
             self.clock.first_clause = self._now()
+            self._host.on_opening(clause, private=self.private)
         if self._committed.is_set():
             self._host.on_clause(clause.text)
         else:
             self._held.append(clause)
-        speech = self._timed(self._synthesizer.stream(clause.spoken, *self._host.speaking_as))
-        if not await self.speaker.say(clause.text, speech):
+        speech = self._timed(self._stream(clause.spoken))
+        if not await self.speaker.say(clause.text, speech, clause):
             log.debug("a clause made no sound")
+
+    def _stream(self, spoken: str) -> AsyncIterator[Speech]:
+        voice, style = self._host.speaking_as
+        if self.private and isinstance(self._synthesizer, Discreet):
+            return self._synthesizer.privately(spoken, voice, style)
+        return self._synthesizer.stream(spoken, voice, style)
 
     async def _timed(self, speech: AsyncIterator[Speech]) -> AsyncGenerator[Speech]:
         """Pieces with a deadline for each. Raises EngineError."""

@@ -22,6 +22,7 @@ from agent.events import (
     ReplyStatus,
     UserTranscript,
 )
+from agent.foreseeing import Foreseeing
 from agent.hearing import Hearing, new_item_id
 from agent.line import Line
 from agent.media.playout import Playout
@@ -35,6 +36,9 @@ from agent.timings import timings_of
 __all__ = ["Speaking"]
 
 log = logging.getLogger(__name__)
+
+MAX_SAID_CHARS = 200
+"""Of a reply that was cut short: about a clause."""
 
 ANSWERING = ("speech", "dtmf")
 """Kinds of turns that are contributions of the caller."""
@@ -59,6 +63,7 @@ class Speaking:
         history: what was heard of it all.
         session: who is called; replaced by a copy with its own state when a reply begun ahead is adopted.
         host: the call.
+        foreseeing: told how the dialogue goes.
         now: the call's clock in seconds.
     """
 
@@ -70,6 +75,7 @@ class Speaking:
         history: History,
         session: Session,
         host: SpeakingHost,
+        foreseeing: Foreseeing,
         *,
         now: Callable[[], float],
     ) -> None:
@@ -82,6 +88,7 @@ class Speaking:
         self._line = line
         self._hearing = hearing
         self._history = history
+        self._foreseeing = foreseeing
         self._now = now
         self._opened_at = now()
         self._spoken: tuple[str, float] = ("", 0.0)
@@ -158,6 +165,7 @@ class Speaking:
         if answer.task is None:
             answer.task = self.host.spawn(self._run(answer), f"reply {ask.revision}")
         else:
+            answer.tell_opening()
             answer.reply.commit()
 
     def say(self, say: turns.Say) -> None:
@@ -296,11 +304,11 @@ class Speaking:
         """An answer that nobody knows of yet."""
         playout = self._line.playout
         if turn.speculative:
-            playout = Playout(playout.sample_rate_hz)
+            playout = Playout(playout.sample_rate_hz, codec=playout.codec)
         speaker = Speaker(playout, self._parts.synthesizer.info.sample_rate_hz)
         if turn.speculative or self._line.suspended:
             speaker.hold()
-        answer = Answer(self.host, self._is_current, revision, speaker)
+        answer = Answer(self.host, self._is_current, revision, speaker, self._foreseeing)
         answer.reply = Reply(
             self._parts.nlu,
             turn,
@@ -384,9 +392,20 @@ class Speaking:
                 at_s=self._since_start(now if answer.audible_at is None else answer.audible_at),
                 end_s=self._since_start(now),
             )
+        if heard:
+            self._foreseeing.said(self._last_said(answer, cancelled, heard), self.session, self._next_turn)
         if answer.audible_at is not None:
             self.host.emit(PlayoutStopped(answer.response_id))
         self.host.emit(ReplyFinished(answer.response_id, answer.item_id, status, heard, unheard))
+
+    def _last_said(self, answer: Answer, cancelled: bool, heard: str) -> str:
+        if answer.reply.private:
+            return ""
+        return heard[-MAX_SAID_CHARS:] if cancelled else answer.said
+
+    def _next_turn(self) -> Turn:
+        """What is known of it before the caller speaks."""
+        return Turn(session=self.session, kind="speech", language=self.host.language, history=self._history.items)
 
     def _give_up(self, answer: Answer) -> None:
         answer.speaker.stop()

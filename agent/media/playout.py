@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent.errors import MediaError
+from agent.media.codec import Codec
 from agent.media.encoded import EncodedFrame, EncodedSpeech
 from agent.media.frames import FRAME_MS, Pcm
 
@@ -43,10 +44,12 @@ class Playout:
     Args:
         sample_rate_hz: rate of everything written and read.
         max_queued_s: bound of the queue in seconds.
+        codec: in what it is sent, where packets that were encoded before can be; speech is offered with them then.
     """
 
-    def __init__(self, sample_rate_hz: int, *, max_queued_s: float = MAX_QUEUED_S) -> None:
+    def __init__(self, sample_rate_hz: int, *, max_queued_s: float = MAX_QUEUED_S, codec: Codec | None = None) -> None:
         self.sample_rate_hz = sample_rate_hz
+        self.codec = codec
         self.frame_samples = sample_rate_hz * FRAME_MS // 1000
         self.max_queued_samples = int(max_queued_s * sample_rate_hz)
         self.position = 0

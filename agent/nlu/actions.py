@@ -22,6 +22,7 @@ from agent.nlu.hook import (
     Hangup,
     Listen,
     Play,
+    Private,
     Send,
     SwitchLanguage,
     SwitchVoice,
@@ -78,8 +79,8 @@ class _Listen(_Wire):
     dtmf_barge_in: bool = True
 
 
-class _Uninterruptible(_Wire):
-    pass
+class _Bare(_Wire):
+    """An action without fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ _SPECS: dict[str, _Spec] = {
     "play": _Spec(Play, _Play),
     "send": _Spec(Send, _Send),
     "listen": _Spec(Listen, _Listen),
-    "uninterruptible": _Spec(Uninterruptible, _Uninterruptible),
+    "uninterruptible": _Spec(Uninterruptible, _Bare),
+    "private": _Spec(Private, _Bare),
 }
 _BY_TYPE: dict[Any, str] = {spec.action: name for name, spec in _SPECS.items()}
 

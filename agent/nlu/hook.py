@@ -22,6 +22,7 @@ __all__ = [
     "Listen",
     "Nlu",
     "Play",
+    "Private",
     "Reply",
     "Send",
     "Session",
@@ -161,7 +162,12 @@ class Uninterruptible:
     """From here to its end this reply is heard in full: speech, keys and a client's cancel do not stop it."""
 
 
-Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen | Uninterruptible
+@dataclass(frozen=True, slots=True)
+class Private:
+    """From here to its end, what this reply says is kept in memory at most: not on disk, not in Redis, not learned."""
+
+
+Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen | Uninterruptible | Private
 Reply = AsyncIterator[str | Action]
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agent.asr.protocol import Word
+from agent.media.encoded import EncodedSpeech
 from agent.media.frames import Pcm
 from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
+from agent.speech.chunker import Clause
 from agent.tts.protocol import Speech
 
 __all__ = ["Speaker"]
@@ -38,6 +40,8 @@ class _Span:
     text: str
     start: int
     end: int
+    clause: Clause | None = None
+    """How `text` is spoken, where that is known."""
     words: list[Word] = field(default_factory=list)
     complete: bool = True
     """False while the engine still makes more of it: `end` and `words` are those of the part that exists."""
@@ -65,12 +69,13 @@ class Speaker:
         self._held = False
         self._moved = asyncio.Event()
 
-    async def say(self, text: str, speech: AsyncGenerator[Speech]) -> float:
+    async def say(self, text: str, speech: AsyncGenerator[Speech], clause: Clause | None = None) -> float:
         """Write a clause as its pieces arrive, waiting whenever enough is queued.
 
         Args:
             text: the clause as the hook wrote it; history shows this.
             speech: int16 mono pieces at `rate_hz`, with word times.
+            clause: how it is spoken: with it, what was heard is told by the words of the source.
 
         Returns:
             Seconds of speech written; 0.0 when the engine made no sound.
@@ -81,12 +86,17 @@ class Speaker:
             else None
         )
         start = self.playout.position + self.playout.queued_samples
-        span = _Span(text, start, start, complete=False)
+        span = _Span(text, start, start, clause, complete=False)
         self._spans.append(span)
         async with contextlib.aclosing(speech):
             async for piece in speech:
                 span.words.extend(piece.words)
-                await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
+                if (packets := self._packets_of(piece, span)) is not None:
+                    # They are the whole clause, at the playout's rate.
+                    resampler = None
+                    await self._write_packets(span, packets)
+                else:
+                    await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
         if resampler is not None:
             await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
         span.complete = True
@@ -221,7 +231,7 @@ class Speaker:
             elif span.start >= self.playout.position:
                 unheard.append(span.text)
             else:
-                cut = cut_at_word(span.text, self._fraction(span))
+                cut = self._cut(span)
                 heard.append(span.text[:cut])
                 unheard.append(span.text[cut:])
         return "".join(heard).strip(), "".join(unheard).strip()
@@ -258,6 +268,42 @@ class Speaker:
             length_s = max(length_s, len(span.text) * SECONDS_PER_CHAR)
         return min(1.0, played_s / length_s) if length_s else 0.0
 
+    def _cut(self, span: _Span) -> int:
+        """Index into the span's text up to which it was heard."""
+        clause = span.clause
+        if clause is None or not clause.words or clause.text != span.text:
+            return cut_at_word(span.text, self._fraction(span))
+        if span.words and all(
+            _bare(said.text) == _bare(word.text) for said, word in zip(span.words, clause.words, strict=False)
+        ):
+            played_s = (self.playout.position - span.start) / self.playout.sample_rate_hz
+            heard = sum((word.start_s + word.end_s) / 2 <= played_s for word in span.words)
+            return clause.source_after(heard) - clause.start
+        # An engine that counts words its own way, or tells no times.
+        return clause.source_after_chars(math.floor(len(clause.spoken) * self._fraction(span))) - clause.start
+
+    def _packets_of(self, piece: Speech, span: _Span) -> EncodedSpeech | None:
+        """Packets that can be sent in place of this piece, which is a whole clause then."""
+        codec = self.playout.codec
+        if piece.packets is None or codec is None or span.end > span.start or self._stopped:
+            return None
+        packets = piece.packets(codec)
+        fits = packets is not None and len(packets.pcm) <= self.playout.max_queued_samples // 2
+        return packets if fits else None
+
+    async def _write_packets(self, span: _Span, packets: EncodedSpeech) -> None:
+        await self.below(AHEAD_S)
+        while self.playout.room_samples < len(packets.pcm) and not self._stopped:
+            self._moved.clear()
+            await self._moved.wait()
+        if not self._stopped and len(packets.pcm):
+            self._begin_sound()
+            span.end = self.playout.write_encoded(packets)
+
+    def _begin_sound(self) -> None:
+        if self.started_at_position is None:
+            self.started_at_position = self.playout.position + self.playout.queued_samples
+
     async def _write(self, span: _Span, pcm: Pcm) -> None:
         if not len(pcm):
             return
@@ -270,9 +316,12 @@ class Speaker:
                 await self._moved.wait()
             if self._stopped:
                 return
-            if self.started_at_position is None:
-                self.started_at_position = self.playout.position + self.playout.queued_samples
+            self._begin_sound()
             span.end = self.playout.write(part)
+
+
+def _bare(word: str) -> str:
+    return "".join(char for char in word if char.isalnum()).casefold()
 
 
 def cut_at_word(text: str, fraction: float) -> int:

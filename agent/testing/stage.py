@@ -11,6 +11,7 @@ from typing import Any
 from agent.asr.protocol import Recognizer
 from agent.call import Call, CallParts
 from agent.config import Settings
+from agent.foreseeing import DialogueWatcher
 from agent.listening.silero import VadEngine
 from agent.media.frames import FRAME_MS, Pcm
 from agent.nlu.hook import Channel, Nlu, Reply, Session, Turn
@@ -41,6 +42,7 @@ class Stage:
         settings: as for a server; nothing of them that needs files or a network is used.
         recognizer, synthesizer, vad: scripted ones by default. A recogniser without a lexicon does not hear callers.
         clips: recordings that `Play` names.
+        foresight: told how dialogues go; nobody by default.
         timing: how long engines take on the call's clock.
     """
 
@@ -53,6 +55,7 @@ class Stage:
         synthesizer: Synthesizer | None = None,
         vad: VadEngine | None = None,
         clips: Mapping[str, Pcm] | None = None,
+        foresight: DialogueWatcher | None = None,
         timing: ComputeModel = AT_ONCE,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -78,6 +81,7 @@ class Stage:
             clips=clips or {},
             metrics=self.metrics,
             voices=lambda: engine.info.voices,
+            foresight=foresight,
         )
         self._running: dict[Call, asyncio.Task[None]] = {}
         self._ticker: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -225,7 +226,7 @@ class VoiceCache:
         key = self._maker.key(text, voice, style)
         if (ready := self._store.hit(key)) is not None:
             self._metrics.cache_saved(self._first_s)
-            yield ready.speech()
+            yield self._as_piece(ready)
             return
         private = private or self._private(text, voice)
         joined = key in self._flights
@@ -243,6 +244,12 @@ class VoiceCache:
     async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
         """`Synthesizer.stream`: the same as `speech`."""
         async with aclosing(self.speech(text, voice, style)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def privately(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        """`Discreet.privately`: kept in memory at most."""
+        async with aclosing(self.speech(text, voice, style, private=True)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -308,11 +315,17 @@ class VoiceCache:
         if self._settings.predict:
             self.foresight.on_partial(call, text)
 
-    def on_reply(self, call: str, text: str, *, heard: str = "", private: bool = False) -> None:
-        """The agent answers `heard`, beginning with the clause `text`. Call it before asking for its speech."""
+    def on_reply(
+        self, call: str, text: str, *, heard: str = "", private: bool = False, ready: bool | None = None
+    ) -> None:
+        """The agent answers `heard`, beginning with the clause `text`.
+
+        Args:
+            ready: whether its speech was in memory when it was asked for; None: it is asked for after this.
+        """
         if self._settings.predict:
             self._prefetcher.forget(call)
-            self.foresight.on_reply(call, text, heard=heard, private=private)
+            self.foresight.on_reply(call, text, heard=heard, private=private, ready=ready)
 
     def on_end(self, call: str) -> None:
         """The call is over."""
@@ -335,6 +348,9 @@ class VoiceCache:
 
     def _private(self, text: str, voice: Voice) -> bool:
         return normalised(text) not in self._public and self._privacy.private(text, voice.language)
+
+    def _as_piece(self, speech: CachedSpeech) -> Speech:
+        return replace(speech.speech(), packets=lambda codec: self.packets.ready(speech, codec))
 
     async def _ahead(self, job: Job) -> None:
         """Make a likely opening. Raises EngineError, InterruptedError when somebody who waits for it took it over."""

@@ -117,8 +117,14 @@ class Foresight:
         dialogue.partials += 1
         self._predict(call, dialogue)
 
-    def on_reply(self, call: str, text: str, *, heard: str = "", private: bool = False) -> None:
-        """The agent answers `heard`, and this is the first clause of it: call before it is asked for as speech."""
+    def on_reply(
+        self, call: str, text: str, *, heard: str = "", private: bool = False, ready: bool | None = None
+    ) -> None:
+        """The agent answers `heard`, and this is the first clause of it.
+
+        Args:
+            ready: whether its speech was in memory when it was asked for; None: it is asked for after this.
+        """
         dialogue = self._dialogues.get(call)
         if dialogue is None:
             return
@@ -127,7 +133,7 @@ class Foresight:
         observation = self.predictor.observation(dialogue.situation, heard, text)
         language = dialogue.voice.language
         private = private or self._privacy.private(observation.opening, language)
-        self._record(call, dialogue, text, observation.opening, private)
+        self._record(call, dialogue, text, observation.opening, private, ready)
         if not private:
             self.predictor.observe(observation)
             self._untaught.append(observation)
@@ -167,12 +173,15 @@ class Foresight:
         least = self._settings.min_probability
         self._want(call, [(job, probability) for job, probability in wanted.items() if probability >= least])
 
-    def _record(self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool) -> None:
+    def _record(
+        self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool, ready: bool | None
+    ) -> None:
         def spoken(candidate: str) -> str:
             return normalize(candidate, dialogue.voice.language)
 
         actual = spoken(text)
-        now_ready = (job := self._job(text, dialogue)) is not None and self._ready(job)
+        if ready is None:
+            ready = (job := self._job(text, dialogue)) is not None and self._ready(job)
         foreseen = [
             Foreseen(
                 veiled(p.pattern, self._privacy.private(p.pattern, dialogue.voice.language)),
@@ -182,7 +191,7 @@ class Foresight:
             )
             for p in dialogue.predictions
         ]
-        used = now_ready and any(spoken(p.text) == actual for p in dialogue.predictions)
+        used = ready and any(spoken(p.text) == actual for p in dialogue.predictions)
         situation = dialogue.situation
         self._note(
             call,
@@ -193,7 +202,7 @@ class Foresight:
                 veiled(opening, private),
                 foreseen,
                 used,
-                now_ready,
+                ready,
                 dialogue.partials,
             ),
         )

@@ -247,3 +247,27 @@ async def test_a_default_folder_that_cannot_be_made_leaves_memory(opened: Opened
         await hear(cache, "Hello.")
         await hear(cache, "Hello.")
     assert parrot.begun["Hello."] == 1
+
+
+async def test_speech_asked_for_privately_never_leaves_memory(opened: Opened, tmp_path: Path) -> None:
+    parrot = Parrot()
+    async with opened(parrot) as cache:
+        for _ in range(2):
+            assert [piece async for piece in cache.privately("Fine.", VOICE, STYLE)]
+        assert cache.ready("Fine.", VOICE, STYLE)
+    assert parrot.begun == {"Fine.": 1}
+    assert not DiskTier(tmp_path / "voice" / "speech", 10**6).keys()
+
+
+async def test_a_hit_brings_its_packets_once_they_are_made(opened: Opened) -> None:
+    async with opened(Parrot()) as cache:
+        fresh = await hear(cache, "Hello.")
+        assert all(piece.packets is None for piece in fresh), "what is being made is no whole clause"
+        [piece] = await hear(cache, "Hello.")
+        assert piece.packets is not None
+        assert piece.packets(OPUS) is None
+        speech = cache.lookup("Hello.", VOICE, STYLE)
+        assert speech is not None
+        made = await cache.packets.make(speech, OPUS)
+        assert piece.packets(OPUS) is made
+        assert piece.packets(PCMU) is not made
