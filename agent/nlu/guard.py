@@ -93,6 +93,8 @@ class GuardedReply:
         if late:
             log.warning("hook of call %s did not end when closed; left behind", self._driver.turn.session.id)
             task.cancel()
+            # A loop that is run to its end waits for all the tasks that it knows, and so for this one for ever.
+            asyncio._unregister_task(task)
 
     async def __aenter__(self) -> GuardedReply:
         return self
