@@ -76,6 +76,22 @@ async def test_whatever_a_hook_raises_becomes_a_hook_error(crash: BaseException,
         await anext(stream)
 
 
+async def test_where_the_hook_raised_is_known(helpers: Any) -> None:
+    def broken(turn: Any) -> str:
+        return str(int("none of the caller's words"))
+
+    async def streamed(turn: Any) -> AsyncIterator[str]:
+        yield broken(turn)
+
+    line = broken.__code__.co_firstlineno + 1
+    for function in (streamed, broken):
+        with pytest.raises(HookError) as caught:
+            async with guarded(FunctionNlu(function), helpers.make_turn(), max_chars=100) as reply:
+                await anext(reply)
+        assert caught.value.at == f"{__file__}:{line} broken"
+        assert str(caught.value) == "the hook raised ValueError", "this is told to clients"
+
+
 async def test_the_cause_is_kept(helpers: Any) -> None:
     async def reply(turn: Any) -> AsyncIterator[Any]:
         raise KeyError("lost")
