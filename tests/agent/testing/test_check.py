@@ -244,7 +244,10 @@ def test_engines_take_the_time_that_is_stated(check: Check) -> None:
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("settings: {conversation: {barge_in_ms: soon}}", r"one\.yaml: settings\.conversation\.barge_in_ms: Input should be a valid integer, [^\n\[]*$"),
+        (
+            "settings: {conversation: {barge_in_ms: soon}}",
+            r"one\.yaml: settings\.conversation\.barge_in_ms: Input should be a valid integer, .{0,60}$",
+        ),
         ("settings: {conversation: {no_such: 1}}", r"one\.yaml: settings\.conversation\.no_such: unknown field$"),
         ("language: fr", r"one\.yaml: language: expected one of en, zh"),
     ],
