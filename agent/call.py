@@ -437,8 +437,9 @@ class Call:
         self.parts.metrics.error(part, error)
         # A HookError says what is wrong with the hook and never quotes the caller; an engine's message might.
         what = str(error) if isinstance(error, HookError) else type(error).__name__
-        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part})
-        self.emit(CallFault(part, str(error) or type(error).__name__))
+        at = error.at if isinstance(error, HookError) else ""
+        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part} | ({"at": at} if at else {}))
+        self.emit(CallFault(part, str(error) or type(error).__name__, at))
 
     def emit(self, event: CallEvent) -> None:
         """Tell the observer."""

@@ -85,6 +85,8 @@ class HookError(RejoinderError):
     """The NLU hook raised, or its remote end answered with something that is not a reply."""
 
     retryable = True
+    at = ""
+    """Where in the hook's own code, as `file:line function`; empty when it is not known. For logs, not for callers."""
 
 
 class HookTimeout(HookError):
