@@ -179,7 +179,7 @@ def test_a_wide_range_is_searched_only_so_far(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(gathering.socket, "socket", Taken)
     with pytest.raises(OSError, match="no free port"):
-        gathering._bind("127.0.0.1", 1024, 65535)
+        gathering.bind_udp("127.0.0.1", 1024, 65535)
     assert len(set(tried)) == len(tried) == gathering.MAX_PORT_TRIES
     assert all(1024 <= port <= 65535 for port in tried)
 
