@@ -71,7 +71,7 @@ export class RelayWatch {
       if (!isRelay(url ?? '')) return;
       this.codes.add(errorCode);
       // 701 comes for each address of this machine that has no way there, even when all is well.
-      if (errorText && (this.said === '' || errorCode !== 701)) this.said = `${errorText} (${errorCode}, ${url})`;
+      if (errorText && (this.said === '' || errorCode !== 701)) this.said = `${errorText.replace(/\.$/, '')} (${errorCode}, ${url})`;
     });
   }
 
