@@ -77,9 +77,7 @@ class IceServers:
         async def handle(request: web.Request) -> web.StreamResponse:
             claims = verifier.verify(bearer_token(request))
             if not (claims.allows("browser") or claims.allows("widget")):
-                raise HttpFault(
-                    403, "channel_not_allowed", "the token opens no channel over WebRTC", field="channel"
-                )
+                raise HttpFault(403, "channel_not_allowed", "the token opens no channel over WebRTC", field="channel")
             return web.json_response(self.grant(claims), headers={hdrs.CACHE_CONTROL: "no-store"})
 
         return handle

@@ -98,7 +98,9 @@ def plan(settings: TurnSettings, profile: Profile, *, own: Sequence[str] = ()) -
             if not any(network.version == wide.version and network.subnet_of(wide) for wide in denied)  # type: ignore[arg-type]
         ]
     external = _external(settings.external_address)
-    return Relay(settings, profile, settings.secret.get_secret_value(), listen, relay, external, tuple(denied), allowed, tls)
+    return Relay(
+        settings, profile, settings.secret.get_secret_value(), listen, relay, external, tuple(denied), allowed, tls
+    )
 
 
 def _ports(settings: TurnSettings) -> None:

@@ -173,12 +173,16 @@ async def _there_and_back(transport: TurnTransport, client: _Client, peer: Peer,
         code, reason = exc.response.attributes.get("ERROR-CODE", (0, "no reason given"))
         if code == FORBIDDEN:
             found = f"it may not send to this machine's address {peer.offered} ({code} {reason})"
-            raise _NoPath(found, f'if calls are taken here, add "{peer.offered}" to turn.allowed_peers of the relay') from exc
+            raise _NoPath(
+                found, f'if calls are taken here, add "{peer.offered}" to turn.allowed_peers of the relay'
+            ) from exc
         raise _NoPath(f"it will not send to {peer.offered} ({code} {reason})", "read the relay's log") from exc
     except (TransactionError, OSError) as exc:
         where = f"{peer.offered}, UDP port {target[1]}"
         if echo.heard:
-            raise _NoPath(f"what {where} answers does not come back", "let UDP from here to the relay's ports through") from exc
+            raise _NoPath(
+                f"what {where} answers does not come back", "let UDP from here to the relay's ports through"
+            ) from exc
         fix = "let UDP from the relay to the media ports through; check media.advertised_addresses"
         raise _NoPath(f"nothing arrives at {where}", fix) from exc
     finally:

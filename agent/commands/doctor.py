@@ -84,7 +84,7 @@ def _checks(settings: Settings, *, testing: bool) -> Iterator[Check]:
     else:
         yield Check("token key", "ok", settings.auth.algorithm)
     if testing:
-        for program in ("chromium", "espeak-ng", "flite"):
+        for program in ("chromium", "espeak-ng", "flite", "turnserver"):
             found = shutil.which(program)
             yield Check(program, "ok" if found else "fail", found or "absent", "" if found else "make peers")
 

@@ -127,9 +127,7 @@ def test_a_whole_call_with_sound_over_a_udp_relay(
 
 
 @pytest.mark.parametrize("kind", ["TCP", "TLS"])
-def test_an_answer_is_heard_over_a_relay_by(
-    kind: str, relay: Relay, relayed_server: Server, tmp_path: Path
-) -> None:
+def test_an_answer_is_heard_over_a_relay_by(kind: str, relay: Relay, relayed_server: Server, tmp_path: Path) -> None:
     write_wav(tmp_path / "caller.wav", silence(3.0), RATE_HZ)
     with calling(relayed_server, tmp_path / "caller.wav", only(relay.urls[kind])) as page:
         page.until(lambda: page.state()["phase"] == "live", "the call to connect", 20)
@@ -164,9 +162,7 @@ def test_a_relay_that_refuses_is_told_to_the_caller_in_words(
 
 
 @pytest.mark.parametrize("kind", ["UDP", "TCP", "TLS"])
-async def test_the_servers_own_relay_carries_a_call(
-    kind: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_servers_own_relay_carries_a_call(kind: str, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(relay.folder / "cert.pem"))
     given = credentials(f"server-{kind}")
     settings = MediaSettings(
@@ -217,7 +213,9 @@ def test_the_doctor_proves_the_relayed_path_over_each_transport(relay: Relay) ->
         ("TCP", "ok"),
         ("TLS", "ok"),
     ]
-    assert all(re.search(r"a packet went over 127\.0\.0\.1:\d+ to .* and back in [\d.]+ ms", c["found"]) for c in checks)
+    assert all(
+        re.search(r"a packet went over 127\.0\.0\.1:\d+ to .* and back in [\d.]+ ms", c["found"]) for c in checks
+    )
     assert code == 0
 
 

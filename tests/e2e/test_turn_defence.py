@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import MediaSettings
+from agent.media.addresses import parse_server
 from tests.e2e.relay import LOOPBACK, Relay, TurnClient, credentials, start_relay
+from turn import probe as probe_module
+from turn.probe import Peer, probe
 
 FORBIDDEN = 403
 UNAUTHORIZED = 401
@@ -112,6 +116,24 @@ async def test_what_is_sent_unasked_to_a_service_on_loopback_does_not_arrive(
         with pytest.raises(BlockingIOError):
             service.recv(100)
     await client.close()
+
+
+async def test_the_doctor_says_when_the_relay_may_not_reach_this_machine(relay: Relay) -> None:
+    server = parse_server(relay.urls["UDP"], turn=True)
+    found = await probe(server, credentials("doctor"), [Peer(LOOPBACK, "10.20.30.41")], MediaSettings())
+    assert not found.works
+    assert "it may not send to this machine's address 10.20.30.41 (403 Forbidden IP)" in found.found
+    assert 'add "10.20.30.41" to turn.allowed_peers' in found.fix
+
+
+async def test_the_doctor_says_when_nothing_arrives(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_module, "PASS_S", 1.0)
+    server = parse_server(relay.urls["TCP"], turn=True)
+    # Allowed, but nobody has that address.
+    found = await probe(server, credentials("doctor"), [Peer(LOOPBACK, MEDIA_SERVER)], MediaSettings())
+    assert not found.works
+    assert f"nothing arrives at {MEDIA_SERVER}, UDP port " in found.found
+    assert "media.advertised_addresses" in found.fix
 
 
 async def test_expired_and_foreign_credentials_open_nothing(relay: Relay) -> None:

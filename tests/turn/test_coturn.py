@@ -62,7 +62,9 @@ def test_production_asks_for_credentials_and_denies_what_is_inside() -> None:
 
 def test_no_range_begins_at_the_unspecified_address() -> None:
     for profile in ("production", "test"):
-        assert not [line for line in lines(profile) if line.startswith(("denied-peer-ip=::-", "denied-peer-ip=0.0.0.0"))]
+        assert not [
+            line for line in lines(profile) if line.startswith(("denied-peer-ip=::-", "denied-peer-ip=0.0.0.0"))
+        ]
 
 
 def test_production_denies_the_relays_own_public_addresses_too() -> None:

@@ -32,7 +32,9 @@ def test_every_spelling_of_an_ipv4_address_in_ipv6_is_denied(address: ipaddress.
         assert is_denied(ipaddress.IPv6Address(int(ipaddress.IPv6Address(prefix)) + (number << shift)))
 
 
-@pytest.mark.parametrize("text", ["8.8.8.8", "1.1.1.1", "11.0.0.1", "172.32.0.1", "2606:4700::1", "2a00::1", "2001:4860::1"])
+@pytest.mark.parametrize(
+    "text", ["8.8.8.8", "1.1.1.1", "11.0.0.1", "172.32.0.1", "2606:4700::1", "2a00::1", "2001:4860::1"]
+)
 def test_the_public_internet_is_not(text: str) -> None:
     assert not is_denied(ipaddress.ip_address(text))
 
