@@ -376,7 +376,7 @@ class TurnSettings(_Group):
     relay_addresses: tuple[str, ...] = ()
     """Addresses to relay from; empty: those of `listen`."""
     external_address: str | None = None
-    """Behind 1:1 NAT: what the world sees, `203.0.113.7` or `203.0.113.7/10.0.0.5` (public/own)."""
+    """Behind 1:1 NAT: the address that the world sees."""
     port: int = Field(3478, ge=1, le=65535)
     """UDP and TCP."""
     tls_port: int = Field(5349, ge=1, le=65535)
@@ -386,7 +386,7 @@ class TurnSettings(_Group):
     relay_port_min: int = Field(49_152, ge=1024, le=65535)
     relay_port_max: int = Field(65_535, ge=1024, le=65535)
     user_quota: int = Field(24, ge=1)
-    """Allocations one caller's token may hold. A browser makes one for each URL and local address, four to six a call."""
+    """Allocations of one caller's token. A browser makes one for each URL and local address, four to six a call."""
     total_quota: int = Field(1200, ge=1)
     session_kbps: int = Field(256, ge=64, le=1_000_000)
     """kbit/s each way of one allocation; a call needs about 100."""

@@ -1,7 +1,7 @@
 """ICE servers: what a client is told about relays, and what this server uses itself.
 
-Credentials are made for whoever shows a token, and end soon (`turn.ttl_s`, or with the token). Quotas at the relay count
-by token: however often it is asked with, it stays one user.
+Credentials are made for whoever shows a token, and end soon (`turn.ttl_s`, or with the token). Quotas at the relay
+count by token: however often it is asked with, it stays one user.
 """
 
 from __future__ import annotations

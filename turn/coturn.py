@@ -1,7 +1,7 @@
 """coturn's configuration out of `[turn]`: what may be relayed, by whom, how much, and above all to whom not.
 
 Two profiles. `production` denies every peer that is not on the public Internet (`peers.DENIED`), and the relay's own
-addresses. `test` listens on loopback and lets callers reach this machine and its private networks. Nothing else differs.
+addresses. `test` listens on loopback and lets callers reach this machine and its private networks. All else is one.
 The options are those that coturn 4.6 knows; later versions ignore what they no longer need.
 """
 
@@ -45,8 +45,7 @@ class Relay:
     secret: str
     listen: tuple[str, ...]
     relay: tuple[str, ...]
-    external: tuple[str, ...]
-    """(public,) or (public, own)."""
+    external: str | None
     denied: tuple[Network, ...]
     allowed: tuple[Network, ...]
     tls: bool
@@ -97,7 +96,7 @@ def plan(settings: TurnSettings, profile: Profile, *, own: Sequence[str] = ()) -
             for network in map(ipaddress.ip_network, dict.fromkeys((*own, *relay)))
             if not any(network.version == wide.version and network.subnet_of(wide) for wide in denied)  # type: ignore[arg-type]
         ]
-    external = _external(settings.external_address)
+    external = _external(settings.external_address, relay)
     return Relay(
         settings, profile, settings.secret.get_secret_value(), listen, relay, external, tuple(denied), allowed, tls
     )
@@ -149,14 +148,18 @@ def _addresses(entries: Sequence[str], field: str) -> tuple[str, ...]:
     return tuple(entries)
 
 
-def _external(text: str | None) -> tuple[str, ...]:
+def _external(text: str | None, relay: Sequence[str]) -> str | None:
     if text is None:
-        return ()
-    parts = tuple(text.split("/"))
-    expected = "turn.external_address: expected public or public/own, such as 203.0.113.7/10.0.0.5"
-    if len(parts) > 2:
-        raise ConfigError(f"{expected}, got {text!r}")
-    return _addresses(parts, "turn.external_address")
+        return None
+    if "/" in text:
+        # coturn takes the own part of such a pair for one that every caller may reach, whatever is denied.
+        raise ConfigError(f"turn.external_address: expected the public address alone, got {text!r}")
+    if len(relay) > 1:
+        raise ConfigError(
+            "turn.external_address: stands for one address, and turn.relay_addresses (or turn.listen) name "
+            f"{len(relay)}"
+        )
+    return _addresses((text,), "turn.external_address")[0]
 
 
 def render(relay: Relay, folder: Path) -> str:
@@ -166,7 +169,7 @@ def render(relay: Relay, folder: Path) -> str:
 
 def _lines(relay: Relay, folder: Path) -> Iterator[str]:
     settings = relay.settings
-    yield f"# Written by `rejoinder turn` (profile {relay.profile}) and written anew at each start: change [turn] instead."
+    yield f"# Written by `rejoinder turn` (profile {relay.profile}), anew at each start: change [turn] instead."
     yield "use-auth-secret"
     yield f"static-auth-secret={relay.secret}"
     yield f"realm={settings.realm}"
@@ -177,7 +180,7 @@ def _lines(relay: Relay, folder: Path) -> Iterator[str]:
     for address in relay.relay:
         yield f"relay-ip={address}"
     if relay.external:
-        yield f"external-ip={'/'.join(relay.external)}"
+        yield f"external-ip={relay.external}"
     yield f"listening-port={settings.port}"
     if relay.tls:
         yield f"tls-listening-port={settings.tls_port}"

@@ -97,7 +97,7 @@ class _Client(asyncio.DatagramProtocol):
         self.error: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self.lost = asyncio.Event()
 
-    def datagram_received(self, data: bytes, addr: Any) -> None:
+    def datagram_received(self, data: bytes, _addr: Any) -> None:
         if not self.received.full():
             self.received.put_nowait(data)
 
@@ -105,7 +105,7 @@ class _Client(asyncio.DatagramProtocol):
         if not self.error.done():
             self.error.set_result(exc)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         self.lost.set()
 
 
@@ -173,9 +173,7 @@ async def _there_and_back(transport: TurnTransport, client: _Client, peer: Peer,
         code, reason = exc.response.attributes.get("ERROR-CODE", (0, "no reason given"))
         if code == FORBIDDEN:
             found = f"it may not send to this machine's address {peer.offered} ({code} {reason})"
-            raise _NoPath(
-                found, f'if calls are taken here, add "{peer.offered}" to turn.allowed_peers of the relay'
-            ) from exc
+            raise _NoPath(found, _allow(peer)) from exc
         raise _NoPath(f"it will not send to {peer.offered} ({code} {reason})", "read the relay's log") from exc
     except (TransactionError, OSError) as exc:
         where = f"{peer.offered}, UDP port {target[1]}"
@@ -187,6 +185,12 @@ async def _there_and_back(transport: TurnTransport, client: _Client, peer: Peer,
         raise _NoPath(f"nothing arrives at {where}", fix) from exc
     finally:
         own.close()
+
+
+def _allow(peer: Peer) -> str:
+    text = f'if calls are taken here, add "{peer.offered}" to turn.allowed_peers of the relay'
+    # A relay behind the same NAT knows itself by its own address (turn.external_address).
+    return text if peer.own == peer.offered else f'{text} ("{peer.own}" where the relay runs on this machine)'
 
 
 async def _answer(client: _Client, expected: bytes, within_s: float) -> bool:

@@ -290,8 +290,8 @@ def _turn_problem(server: ServerUrl, exc: BaseException | None) -> str:
     if code in REFUSED:
         return (
             f"{name} refused the credentials ({code} {reason}): check media.turn_username and "
-            "REJOINDER_MEDIA__TURN_PASSWORD, or REJOINDER_TURN__SECRET where they are made from it; a time-limited username "
-            "may have expired. Calls go on without a relay."
+            "REJOINDER_MEDIA__TURN_PASSWORD, or REJOINDER_TURN__SECRET if that makes them; a time-limited username may "
+            "have expired. Calls go on without a relay."
         )
     if code in BUSY:
         return f"{name} has no room ({code} {reason}): check its quotas. Calls go on without a relay."

@@ -1,4 +1,4 @@
-"""A real coturn for the end-to-end tests, run by `rejoinder turn`, and a TURN client that asks for whatever it is told."""
+"""A real coturn for the end-to-end tests, run by `rejoinder turn`, and a TURN client that asks for what it is told."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.config import MediaSettings
-from agent.media.addresses import parse_server
+from agent.media.addresses import choose, parse_server
+from agent.media.gathering import interfaces
 from tests.e2e.relay import LOOPBACK, Relay, TurnClient, credentials, start_relay
 from turn import probe as probe_module
 from turn.probe import Peer, probe
@@ -118,12 +119,25 @@ async def test_what_is_sent_unasked_to_a_service_on_loopback_does_not_arrive(
     await client.close()
 
 
+async def test_behind_nat_the_relays_own_address_stays_closed(tmp_path: Path) -> None:
+    own = next(address for address in choose(interfaces(), ()) if ":" not in address)
+    relay = start_relay(tmp_path, profile="production", RELAY_ADDRESSES=own, EXTERNAL_ADDRESS="8.8.4.4")
+    client = await allocated(relay, "outside")
+    assert client.relayed[0] == "8.8.4.4"
+    assert await client.permission("8.8.4.4") == FORBIDDEN
+    assert await client.permission(own) == FORBIDDEN
+    assert await client.permission("8.8.8.8") == 0
+    await client.close()
+    assert relay.stop() == 0
+
+
 async def test_the_doctor_says_when_the_relay_may_not_reach_this_machine(relay: Relay) -> None:
     server = parse_server(relay.urls["UDP"], turn=True)
     found = await probe(server, credentials("doctor"), [Peer(LOOPBACK, "10.20.30.41")], MediaSettings())
     assert not found.works
     assert "it may not send to this machine's address 10.20.30.41 (403 Forbidden IP)" in found.found
     assert 'add "10.20.30.41" to turn.allowed_peers' in found.fix
+    assert f'("{LOOPBACK}" where the relay runs on this machine)' in found.fix
 
 
 async def test_the_doctor_says_when_nothing_arrives(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:

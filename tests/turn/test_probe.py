@@ -1,4 +1,4 @@
-"""What the doctor finds where no relay works; that one works is proved with a real one (tests/e2e/test_turn_calls.py)."""
+"""What the doctor finds where no relay works; tests/e2e/test_turn_calls.py shows it a real one."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ async def test_through_a_relay_only_no_address_of_ours_is_bound_or_offered() -> 
 async def test_through_a_relay_only_a_dead_relay_refuses_the_call(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(nothing) as (_, port):
         settings = {"turn_server": f"turn:127.0.0.1:{port}", "turn_username": "me", "turn_password": "pw"}
-        with pytest.raises(CallRefused, match="media.ice_policy.*gave no address"):
+        with pytest.raises(CallRefused, match=r"media\.ice_policy.*gave no address"):
             async with gathered(ice_policy="relay", **settings):
                 raise AssertionError("a call without any address")
     assert "check media.turn_server and the firewall" in caplog.text
