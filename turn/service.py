@@ -29,7 +29,7 @@ READY_S = 15.0
 STOP_S = 5.0
 """Then it is killed: allocations have no goodbye to say."""
 RETRANSMISSIONS = 5
-PASSED_ON = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (signal.SIGHUP, signal.SIGUSR2)
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,9 @@ import base64
 import json
 import os
 import re
+import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +25,7 @@ from agent.media.webrtc import WebRtcPort
 from agent.speech.clips import write_wav
 from tests.agent.media.conftest import Client, Sink
 from tests.e2e.conftest import StartServer
-from tests.e2e.relay import SECRET, Relay, credentials, start_relay
+from tests.e2e.relay import SECRET, Relay, certificate, credentials, start_relay
 from tests.e2e.support import Server, say, silence, wait_for
 from tests.e2e.test_browser import (
     ANSWER_S,
@@ -230,8 +233,30 @@ def test_the_doctor_says_what_is_wrong(relay: Relay) -> None:
     assert "SECRET" not in tls["fix"]
 
 
-def test_a_relay_that_dies_is_started_again_and_ends_with_its_keeper(tmp_path: Path) -> None:
+def served_certificate(relay: Relay) -> bytes:
+    context = ssl.create_default_context(cafile=str(relay.folder / "cert.pem"))
+    with (
+        socket.create_connection(("127.0.0.1", relay.tls_port), timeout=10) as sock,
+        context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
+    ):
+        return tls.getpeercert(binary_form=True) or b""
+
+
+def test_a_relay_takes_a_new_certificate_is_started_again_when_it_dies_and_ends_with_its_keeper(
+    tmp_path: Path,
+) -> None:
     relay = start_relay(tmp_path)
+    before = served_certificate(relay)
+    certificate(tmp_path)
+    relay.process.send_signal(signal.SIGUSR2)
+
+    def renewed() -> bool:
+        try:
+            return served_certificate(relay) != before
+        except ssl.SSLCertVerificationError:
+            return False  # Still the old one, which the new file does not vouch for.
+
+    wait_for(renewed, "the new certificate")
     first = relay.coturn_pid
     os.kill(first, 9)
     assert relay.line()["listens"] == [f"udp/{relay.port}", f"tcp/{relay.port}", f"tcp/{relay.tls_port}"]
