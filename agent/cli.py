@@ -32,6 +32,7 @@ COMMANDS = {
     "replay": "run a recorded call again",
     "cache": "look into the voice cache, fill it, empty it",
     "check": "run scenario files against your hook",
+    "turn": "run a relay for callers behind firewalls",
     "doctor": "check this machine",
 }
 

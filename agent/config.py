@@ -6,6 +6,7 @@ Secrets come only from the environment. A wrong value raises ConfigError, naming
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -42,6 +43,7 @@ __all__ = [
     "ServerSettings",
     "Settings",
     "TtsSettings",
+    "TurnSettings",
     "load_settings",
 ]
 
@@ -109,6 +111,9 @@ class MediaSettings(_Group):
     """`turn:host:3478?transport=udp` or `tcp`, or `turns:host:5349`."""
     turn_username: str | None = None
     turn_password: SecretStr | None = None
+    """Neither is needed where `turn.secret` is set: short-lived credentials are made for each call then."""
+    ice_policy: Literal["all", "relay"] = "all"
+    """relay: media goes through `turn_server` only, and no address of this machine is offered (docs/turn.md)."""
     interfaces: tuple[str, ...] = ()
     """Names, addresses or networks (`eth0`, `10.0.0.5`, `10.0.0.0/8`) that media uses; empty: all but loopback."""
     advertised_addresses: tuple[str, ...] = ()
@@ -153,6 +158,8 @@ class MediaSettings(_Group):
             raise ValueError(
                 "turn_username and turn_password (REJOINDER_MEDIA__TURN_PASSWORD) are set together or not at all"
             )
+        if self.ice_policy == "relay" and self.turn_server is None:
+            raise ValueError("ice_policy relay needs turn_server")
         if not self.jitter_min_ms <= self.jitter_start_ms <= self.jitter_max_ms:
             raise ValueError("expected jitter_min_ms <= jitter_start_ms <= jitter_max_ms")
         return self
@@ -351,6 +358,65 @@ class RecordingSettings(_Group):
     """32 bytes in base64, `REJOINDER_RECORDING__KEY`: recordings are encrypted with it (AES-256-GCM)."""
 
 
+class TurnSettings(_Group):
+    """Relays for callers behind firewalls: what callers are told, and the coturn of `rejoinder turn` (docs/turn.md)."""
+
+    urls: tuple[str, ...] = ()
+    """What callers are told: `turn:relay.example.org:3478?transport=udp` or `tcp`, `turns:` for TLS, `stun:`."""
+    secret: SecretStr | None = None
+    """Shared with the relay, 32 characters or more: `REJOINDER_TURN__SECRET`."""
+    ttl_s: int = Field(600, ge=30, le=86_400)
+    """How long a caller's credentials allow new allocations; live ones go on."""
+    program: str = "turnserver"
+    folder: Path | None = None
+    """Where coturn's configuration is written. Unset: `turn` in `models.cache_dir`."""
+    realm: str = Field("rejoinder", pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,126}$")
+    listen: tuple[str, ...] = ()
+    """Addresses to listen on; empty: all (test profile: 127.0.0.1)."""
+    relay_addresses: tuple[str, ...] = ()
+    """Addresses to relay from; empty: those of `listen`."""
+    external_address: str | None = None
+    """Behind 1:1 NAT: the address that the world sees."""
+    port: int = Field(3478, ge=1, le=65535)
+    """UDP and TCP."""
+    tls_port: int = Field(5349, ge=1, le=65535)
+    """TLS over TCP, once `cert_file` and `key_file` are set."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    relay_port_min: int = Field(49_152, ge=1024, le=65535)
+    relay_port_max: int = Field(65_535, ge=1024, le=65535)
+    user_quota: int = Field(24, ge=1)
+    """Allocations of one caller's token. A browser makes one for each URL and local address, four to six a call."""
+    total_quota: int = Field(1200, ge=1)
+    session_kbps: int = Field(256, ge=64, le=1_000_000)
+    """kbit/s each way of one allocation; a call needs about 100."""
+    total_kbps: int = Field(400_000, ge=64)
+    """kbit/s of all. coturn counts `session_kbps` against it for each allocation, whether used or not."""
+    allowed_peers: tuple[str, ...] = ()
+    """Exceptions to the denied networks: a media server on a private address (`10.0.0.5`, `10.0.8.0/24`)."""
+    denied_peers: tuple[str, ...] = ()
+    """Networks that nobody may reach through the relay, beside those of docs/turn.md."""
+
+    @field_validator("urls")
+    @classmethod
+    def _parses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            parse_server(url, turn=not url.startswith("stun:"))
+        return value
+
+    @model_validator(mode="after")
+    def _has_secret(self) -> Self:
+        if self.secret is None:
+            if any(not url.startswith("stun:") for url in self.urls):
+                raise ValueError("urls name a relay but there is no secret; set REJOINDER_TURN__SECRET")
+            return self
+        if not re.fullmatch(r"[A-Za-z0-9+/=_.~-]{32,256}", self.secret.get_secret_value()):
+            raise ValueError(
+                "secret: expected 32 to 256 letters, digits or +/=_.~- (REJOINDER_TURN__SECRET; openssl rand -hex 32)"
+            )
+        return self
+
+
 class Settings(BaseSettings):
     """The whole tree."""
 
@@ -370,6 +436,7 @@ class Settings(BaseSettings):
     nlu: NluSettings = Field(default_factory=NluSettings)
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
+    turn: TurnSettings = Field(default_factory=TurnSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
@@ -428,6 +495,7 @@ SECRETS = (
     ("nlu", "api_key"),
     ("recording", "key"),
     ("cache", "redis_password"),
+    ("turn", "secret"),
 )
 
 

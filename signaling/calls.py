@@ -20,6 +20,7 @@ from agent.nlu.hook import Session
 from signaling.admission import CallRegistry, OwnedCall, resume_expired
 from signaling.fields import Caller, LanguageTag, flag, json_object, validate
 from signaling.guards import bearer_token
+from signaling.ice import IceServers
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.realtime_session import RealtimeSession
@@ -91,6 +92,7 @@ class WebRtcCalls:
         self._registry = registry
         self._answer = answer
         self._call_id = call_id
+        self._ice = IceServers(agent.settings.turn)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -114,7 +116,7 @@ class WebRtcCalls:
             call, port, resumption = await self._start(offer, self._call_id(request))
             self._registry.add(claims.subject, call, port, resumption)
         try:
-            return await self._respond(request, call, port, resumption)
+            return await self._respond(request, claims, call, port, resumption)
         except BaseException:
             # The caller left before the answer reached it (connection lost, or this handler was cancelled for it).
             self._registry.forget(call.id)
@@ -125,7 +127,7 @@ class WebRtcCalls:
         owned, resumption = self._registry.resumable(token, claims)
         call = owned.call
         connection = Connection(resumption.realtime.on_message)
-        port = await self._negotiate(sdp, connection)
+        port = await self._negotiate(sdp, connection, call.id)
         try:
             if self._registry.find(call.id, claims.subject) is None:
                 raise CallGone("the call ended meanwhile")
@@ -142,14 +144,14 @@ class WebRtcCalls:
         resumption.take_over(connection, port.send_message)
         self._registry.add(claims.subject, call, port, resumption)
         # If this answer does not arrive, the caller may ask again with the token it has: the call is left waiting.
-        return await self._respond(request, call, port, resumption, resumed=True)
+        return await self._respond(request, claims, call, port, resumption, resumed=True)
 
-    async def _negotiate(self, sdp: str, connection: Connection) -> WebRtcPortLike:
+    async def _negotiate(self, sdp: str, connection: Connection, call_id: str) -> WebRtcPortLike:
         try:
             async with asyncio.timeout(NEGOTIATION_TIMEOUT_S):
                 return await self._answer(
                     sdp,
-                    settings=self._agent.settings.media,
+                    settings=self._ice.own(self._agent.settings.media, call_id),
                     ticker=self._agent.ticker,
                     on_message=connection.on_message,
                 )
@@ -159,7 +161,7 @@ class WebRtcCalls:
     async def _start(self, offer: _Offer, call_id: str) -> tuple[CallLike, WebRtcPortLike, Resumption | None]:
         realtime = RealtimeSession()
         connection = Connection(realtime.on_message)
-        port = await self._negotiate(offer.sdp, connection)
+        port = await self._negotiate(offer.sdp, connection, call_id)
         session = Session(
             id=call_id,
             channel=offer.channel,
@@ -179,6 +181,7 @@ class WebRtcCalls:
     async def _respond(
         self,
         request: web.Request,
+        claims: Claims,
         call: CallLike,
         port: WebRtcPortLike,
         resumption: Resumption | None,
@@ -195,6 +198,7 @@ class WebRtcCalls:
                 body["resume"] = {"token": resumption.issue(), "expires_in_s": resumption.expires_in_s}
             if resumed:
                 body["resumed"] = True
+            body |= self._ice.for_answer(claims)
             response = web.json_response(body, status=201, headers=headers)
         if request.transport is None or request.transport.is_closing():
             raise ConnectionResetError("the client is gone")

@@ -28,6 +28,7 @@ from signaling.calls import WebRtcCalls
 from signaling.connection import DoorRunner
 from signaling.drain import drain
 from signaling.guards import cors_headers, host_and_origin, rate_limit, security_headers
+from signaling.ice import IceServers
 from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
 from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
@@ -89,6 +90,7 @@ def create_app(
     app.router.add_post("/v1/calls", calls.create)
     app.router.add_patch("/v1/calls/{call_id}", calls.trickle)
     app.router.add_delete("/v1/calls/{call_id}", calls.hang_up)
+    app.router.add_get("/v1/ice", IceServers(agent.settings.turn).handler(verifier))
     app.router.add_get("/v1/stream", stream.handle, allow_head=False)
     app.router.add_get("/healthz", probes.alive)
     app.router.add_get("/readyz", probes.ready)

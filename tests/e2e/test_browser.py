@@ -99,12 +99,12 @@ def decode(webm: bytes) -> Pcm:
 class Page:
     """The call page, as a person uses it."""
 
-    def __init__(self, page: Any, server: Server) -> None:
+    def __init__(self, page: Any, server: Server, query: str = "") -> None:
         self.page = page
         self.problems: list[str] = []
         page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.goto(f"{server.url}/#token={server.token}")
+        page.goto(f"{server.url}/{query}#token={server.token}")
 
     def state(self) -> dict[str, Any]:
         return dict(self.page.evaluate("() => JSON.parse(JSON.stringify(window.rejoinder.state))"))

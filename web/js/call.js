@@ -6,6 +6,7 @@
  */
 
 import { CallFailure, networkFailure, responseFailure } from './errors.js';
+import { RelayWatch, iceServers, keepIceServers, transportPolicy } from './ice.js';
 import { Liveness, packetsReceived } from './liveness.js';
 
 const CHANNEL = 'oai-events';
@@ -34,7 +35,9 @@ export class Call {
     this.resuming = resume !== '';
     this.resume = this.resuming ? { token: resume } : null; // {token, expires_in_s}: how to come back to this call.
     this.ended = false;
-    this.peerConnection = new RTCPeerConnection({ bundlePolicy: 'max-bundle' });
+    this.configuration = { bundlePolicy: 'max-bundle', iceTransportPolicy: transportPolicy(location.search) };
+    this.peerConnection = new RTCPeerConnection(this.configuration);
+    this.relays = null; // What became of the relays, once the server has named some.
     this.channel = this.peerConnection.createDataChannel(CHANNEL);
     this.remoteStream = new MediaStream();
     this.candidates = []; // Waiting for the call's id, then for their turn.
@@ -53,11 +56,14 @@ export class Call {
     }
     try {
       this.on.phase('calling');
+      await this.#useRelays();
+      if (this.ended) return;
       await pc.setLocalDescription();
       const wish = this.resuming ? { resume: this.resume.token } : { channel: 'browser', resumable: true };
       const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', ...wish });
       this.id = answer.id;
       this.resume = typeof answer.resume?.token === 'string' ? answer.resume : null;
+      keepIceServers(this.endpoint, this.token, answer.ice_servers, answer.ice_expires_in_s);
       if (this.ended) {
         this.#delete(); // Hung up while the server was answering.
         return;
@@ -105,6 +111,34 @@ export class Call {
     this.microphone = stream;
   }
 
+  // Before gathering begins: the servers of a configuration count from the next gathering on.
+  async #useRelays() {
+    const servers = await iceServers(this.endpoint, this.token);
+    const pc = this.peerConnection;
+    this.relays = new RelayWatch(pc, servers);
+    if (this.ended || servers.length === 0) return;
+    try {
+      pc.setConfiguration({ ...this.configuration, iceServers: servers });
+    } catch (error) {
+      // A server that this browser does not know how to read: the call may do without it.
+      console.error(error);
+      this.relays = null;
+      return;
+    }
+    pc.addEventListener('icegatheringstatechange', () => {
+      // Nothing else may be tried then: waiting would only delay the same sentence.
+      if (pc.iceGatheringState === 'complete' && this.configuration.iceTransportPolicy === 'relay' && this.relays.failure) {
+        this.#end('failed', this.#noPath());
+      }
+    });
+  }
+
+  /** No path was found: because of the relay, if one was to be had and gave none. */
+  #noPath() {
+    const code = this.relays?.failure || 'ice-failed';
+    return new CallFailure(code, { detail: code === 'ice-failed' ? '' : this.relays.said });
+  }
+
   #listen() {
     const pc = this.peerConnection;
     pc.addEventListener('icecandidate', ({ candidate }) => {
@@ -135,7 +169,7 @@ export class Call {
     } else if (connectionState === 'disconnected') {
       this.#interrupted();
     } else if (connectionState === 'failed') {
-      this.#end('failed', new CallFailure(this.wasConnected ? 'connection-lost' : 'ice-failed'));
+      this.#end('failed', this.wasConnected ? new CallFailure('connection-lost') : this.#noPath());
     }
   }
 
@@ -180,7 +214,7 @@ export class Call {
 
   #deadline(ms, code) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.#end('failed', new CallFailure(code)), ms);
+    this.timer = setTimeout(() => this.#end('failed', code === 'ice-failed' ? this.#noPath() : new CallFailure(code)), ms);
   }
 
   async #post(body) {

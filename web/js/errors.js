@@ -99,6 +99,23 @@ const EXPLANATIONS = {
       'The server answered, but audio cannot get through. A firewall or VPN may block it: try another network, then call again.',
     actions: ['retry'],
   },
+  'relay-refused': {
+    title: 'The relay does not let this call in',
+    advice:
+      'Your network needs a relay, and the relay refused what the server gave this page for it. Reload the page and call again; if it happens again, tell whoever runs the server that the secrets of server and relay may differ.',
+    actions: ['retry'],
+  },
+  'relay-full': {
+    title: 'The relay is full',
+    advice: 'Your network needs a relay, and it has no room right now. Close other calls of yours, or call again in a minute.',
+    actions: ['retry'],
+  },
+  'relay-unreachable': {
+    title: 'No sound path to the server',
+    advice:
+      'Audio cannot get through directly, and the relay for such networks cannot be reached either. A firewall or VPN may block both: try another network, then call again.',
+    actions: ['retry'],
+  },
   'connection-lost': {
     title: 'The call was cut off',
     advice: 'The connection to the server broke. Check your network, then call again.',
@@ -126,7 +143,7 @@ const EXPLANATIONS = {
   },
 };
 
-const SAID_BY_BROWSER = new Set(['microphone-busy', 'speaker-refused', 'bad-answer']);
+const SAID_BY_BROWSER = new Set(['microphone-busy', 'speaker-refused', 'bad-answer', 'relay-refused', 'relay-full', 'relay-unreachable']);
 
 export function explain({ code, detail = '', param = '' }) {
   const known = EXPLANATIONS[code] ?? EXPLANATIONS['server-refused'];
