@@ -17,6 +17,7 @@ from agent.media.frames import Pcm
 from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
 from agent.speech.chunker import Clause
+from agent.speech.edges import SoftEdges
 from agent.tts.protocol import Speech
 
 __all__ = ["Speaker"]
@@ -88,6 +89,11 @@ class Speaker:
         start = self.playout.position + self.playout.queued_samples
         span = _Span(text, start, start, clause, complete=False)
         self._spans.append(span)
+        edges = SoftEdges(self.rate_hz)
+
+        async def write(pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
+            await self._write(span, pcm if resampler is None else resampler.push(pcm), ahead_s)
+
         async with contextlib.aclosing(speech):
             async for piece in speech:
                 span.words.extend(piece.words)
@@ -96,9 +102,11 @@ class Speaker:
                     resampler = None
                     await self._write_packets(span, packets)
                 else:
-                    await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
+                    await write(edges.push(piece.pcm))
+        # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
+        await write(edges.finish(), math.inf)
         if resampler is not None:
-            await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
+            await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
         span.complete = True
         if not self._stopped:
             self.playout.end()
@@ -304,10 +312,10 @@ class Speaker:
         if self.started_at_position is None:
             self.started_at_position = self.playout.position + self.playout.queued_samples
 
-    async def _write(self, span: _Span, pcm: Pcm) -> None:
+    async def _write(self, span: _Span, pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
         if not len(pcm):
             return
-        await self.below(AHEAD_S)
+        await self.below(ahead_s)
         chunk = self.playout.sample_rate_hz * 4
         for offset in range(0, len(pcm), chunk):
             part = pcm[offset : offset + chunk]

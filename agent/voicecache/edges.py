@@ -8,6 +8,7 @@ import numpy as np
 
 from agent.asr.protocol import Word
 from agent.media.frames import Pcm
+from agent.speech.edges import soften
 from agent.tts.shaping import AUDIBLE_PEAK, HEAD_MS
 
 __all__ = ["cut_edges"]
@@ -29,4 +30,5 @@ def cut_edges(pcm: Pcm, words: Sequence[Word], sample_rate_hz: int, tail_ms: flo
     def moved(at_s: float) -> float:
         return min(max(at_s - shift_s, 0.0), length_s)
 
-    return pcm[start:stop].copy(), tuple(Word(w.text, moved(w.start_s), moved(w.end_s)) for w in words)
+    cut = soften(pcm[start:stop], sample_rate_hz).copy()
+    return cut, tuple(Word(w.text, moved(w.start_s), moved(w.end_s)) for w in words)

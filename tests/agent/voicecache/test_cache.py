@@ -24,7 +24,7 @@ from agent.voicecache.cache import VoiceCache
 from agent.voicecache.disk import DiskTier
 from agent.voicecache.journal import Journal
 from agent.voicecache.learning import journal_folder
-from tests.agent.voicecache.support import STYLE, VOICE, Parrot
+from tests.agent.voicecache.support import RATE, STYLE, VOICE, Parrot
 
 Opened = Callable[..., AbstractAsyncContextManager[VoiceCache]]
 
@@ -54,7 +54,9 @@ async def test_the_second_time_comes_from_memory_in_one_piece_and_sounds_the_sam
         second = await hear(cache, "Good morning.")
     assert parrot.begun["Good morning."] == 1
     assert len(second) == 1
-    assert np.array_equal(second[0].pcm, np.concatenate([piece.pcm for piece in first]))
+    # But for its ends: this engine's are loud, and a joint must not click.
+    inner = slice(RATE // 100, -RATE // 100)
+    assert np.array_equal(second[0].pcm[inner], np.concatenate([piece.pcm for piece in first])[inner])
     assert [word.text for word in second[0].words] == ["Good morning."]
 
 
