@@ -21,10 +21,11 @@ from signaling.guards import bearer_token
 from signaling.outbox import BYTES_PER_SAMPLE
 from signaling.ports import AgentLike, MakePcmPort
 from signaling.realtime import Message, encode
+from signaling.stream_host import StreamHost
 from signaling.stream_messages import StreamTranslator, parse_stream_message, stream_error
 from signaling.streaming import Audio, StreamedCall
 from signaling.tokens import Verifier
-from signaling.websocket import HEARTBEAT_S, WebSocketWire, limit_buffers, open_socket, shut
+from signaling.websocket import HEARTBEAT_S, WebSocketWire, open_socket, serve_socket, shut
 
 __all__ = ["MAX_AUDIO_MS", "RATES_HZ", "StreamDoor", "checked_audio", "expect_upgrade", "refuse_stream"]
 
@@ -50,55 +51,22 @@ class StreamDoor:
     ) -> None:
         self._agent = agent
         self._verifier = verifier
-        self._registry = registry
-        self._make_port = make_port
+        self._host = StreamHost(agent, registry, make_port)
         self._heartbeat_s = heartbeat_s
         self._call_id = call_id
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Upgrade, then one call until either side ends it."""
         ws = expect_upgrade(request, heartbeat_s=self._heartbeat_s)
-        await ws.prepare(request)
-        limit_buffers(request.transport)
-        wire = WebSocketWire(request, ws, _say_error)
-        try:
-            await self._serve(request, wire)
-        except (CallRefused, ProtocolError) as error:
-            await wire.refuse(error)
-        except Exception as error:
-            # Not for the middleware: a socket that has been upgraded cannot be answered by a problem document.
-            self._agent.metrics.error("signaling", error)
-            logger.exception("a stream failed")
-            await wire.refuse(ProtocolError("the server failed on this call", code="internal_error"))
-        finally:
-            await shut(request, ws)
-        return ws
+        return await serve_socket(request, ws, _say_error, self._serve, self._agent.metrics)
 
     async def _serve(self, request: web.Request, wire: WebSocketWire) -> None:
         claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
         rate_hz = _rate(request)
         record = flag(request.query.get("record"), "record")
-        with self._registry.starting(claims, "websocket"):
-            stream = StreamedCall(wire, _PcmDialect(rate_hz), rate_hz)
-            port = self._make_port(
-                rate_hz,
-                ticker=self._agent.ticker,
-                send=stream.send_audio,
-                silence_s=self._agent.settings.media.rtp_silence_s,
-            )
-            session = Session(
-                id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
-            )
-            try:
-                call = self._agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
-            except BaseException:
-                await port.close()
-                raise
-            self._registry.add(claims.subject, call, None)
-        try:
-            await stream.run(call, port)
-        finally:
-            self._registry.forget(call.id)
+        session = Session(id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language)
+        stream = StreamedCall(wire, _PcmDialect(rate_hz), rate_hz)
+        await self._host.carry(stream, rate_hz, claims, session, record=record)
 
 
 def expect_upgrade(request: web.Request, *, heartbeat_s: float = HEARTBEAT_S) -> web.WebSocketResponse:
@@ -151,7 +119,7 @@ class _PcmDialect:
     """Implements Dialect: binary messages are PCM, text messages JSON (docs/api.md)."""
 
     held = False
-    playing = False
+    unplayed = 0
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -170,6 +138,9 @@ class _PcmDialect:
 
     def fault(self, code: str, message: str) -> Sequence[str]:
         return (encode(stream_error(code, message)),)
+
+    def ask_played(self) -> Sequence[bytes | str]:
+        return ()
 
     def farewell(self) -> Sequence[bytes | str]:
         return ()

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent.errors import NotInterruptible, ProtocolError, RejoinderError
-from agent.events import CallEnded, CallEvent, OutputCleared, OutputPaused
+from agent.events import CallEnded, CallEvent, OutputCleared, OutputPaused, TransferRequested
 from agent.observe.logs import CallLogger, call_logger
 from signaling.commands import ClientCommand
 from signaling.departure import departure
 from signaling.limits import TokenBucket
-from signaling.outbox import Outbox
+from signaling.outbox import BYTES_PER_SAMPLE, Outbox
 from signaling.ports import PEER_CLOSED, CallLike, PcmPortLike
 from signaling.realtime_session import MESSAGE_BURST, MESSAGES_PER_S, perform
 
@@ -36,6 +36,11 @@ PROBE_S = 2.0
 SEND_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
 CALL_END_TIMEOUT_S = 8.0
+
+MAX_UNHEARD_S = 2.0
+"""More is never taken back: a peer that claims to lag further than this is not believed."""
+
+TRANSFERRED = "transferred"
 
 LAST_WORDS_S = 2.0
 """How long the end of a call waits until the other side says that it has played all. It plays as we send, in real time,
@@ -85,8 +90,8 @@ class Dialect(Protocol):
         ...
 
     @property
-    def playing(self) -> bool:
-        """True while the other side is known to have audio that it has not played."""
+    def unplayed(self) -> int:
+        """Samples that went out and that the other side is known not to have played; 0 where it does not tell."""
         ...
 
     def read(self, message: bytes | str) -> Audio | ClientCommand | None:
@@ -105,6 +110,10 @@ class Dialect(Protocol):
         """The messages that refuse one command; the call goes on."""
         ...
 
+    def ask_played(self) -> Sequence[bytes | str]:
+        """What makes the other side tell when it has played all that was sent; nothing where it cannot."""
+        ...
+
     def farewell(self) -> Sequence[bytes | str]:
         """What goes out last, once all was played."""
         ...
@@ -113,9 +122,13 @@ class Dialect(Protocol):
 class StreamedCall:
     """One connected client. `run` owns the tasks: reading, writing, noticing that it left, and the call's end."""
 
-    def __init__(self, wire: Wire, dialect: Dialect, rate_hz: int) -> None:
+    def __init__(self, wire: Wire, dialect: Dialect, rate_hz: int, *, leaves_on_transfer: bool = False) -> None:
+        """`leaves_on_transfer`: the other side cannot be told where to, it goes on by itself once we have left."""
         self._wire = wire
         self._dialect = dialect
+        self._leaves_on_transfer = leaves_on_transfer
+        self._call: CallLike | None = None
+        self._port: PcmPortLike | None = None
         self._outbox = Outbox(rate_hz)
         self._wake = asyncio.Event()
         self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
@@ -137,6 +150,10 @@ class StreamedCall:
 
     def on_event(self, event: CallEvent) -> None:
         """The call's observer."""
+        if isinstance(event, OutputPaused) and self._port is not None:
+            # What waits here or unplayed at the other side is dropped by what follows, so it was not heard.
+            unheard = self._outbox.audio_bytes // BYTES_PER_SAMPLE + self._dialect.unplayed
+            self._port.playout.rewind(min(unheard, int(MAX_UNHEARD_S * self._port.sample_rate_hz)))
         messages = self._dialect.tell(event)
         clears = isinstance(event, OutputCleared | OutputPaused)
         for index, text in enumerate(messages):
@@ -146,6 +163,8 @@ class StreamedCall:
                 self._outbox.put_message(text)
         if isinstance(event, CallEnded):
             self._over = True
+        elif isinstance(event, TransferRequested) and self._leaves_on_transfer and self._call is not None:
+            self._call.hangup(TRANSFERRED)
         self._wake.set()
 
     # The call.
@@ -156,7 +175,9 @@ class StreamedCall:
         Whoever breaks the rules is told so first; the end of a call may take seconds.
         """
         self._log = call_logger(call.id, __name__)
+        self._call, self._port = call, port
         reading = self._task(self._read(call, port), call, "read")
+        reading.add_done_callback(lambda _: self._news.set())
         writing = self._task(self._write(), call, "write")
         leaving = self._task(self._leave(), call, "leave")
         ending: asyncio.Task[str] = asyncio.create_task(call.wait_ended(), name=f"{call.id} stream end")
@@ -203,11 +224,15 @@ class StreamedCall:
         """Let the other side play what it has, then say goodbye."""
         try:
             async with asyncio.timeout(LAST_WORDS_S):
-                while self._dialect.playing and not reading.done():
+                for item in self._dialect.ask_played():
+                    await self._wire.send(item)
+                while self._dialect.unplayed and not reading.done():
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
             self._log.debug("the other side did not say that it has played all")
+        except ConnectionError:
+            return
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 for item in self._dialect.farewell():

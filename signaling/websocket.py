@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from agent.errors import CallRefused, ProtocolError
+from agent.observe.metrics import Metrics
 from signaling.problems import HttpFault
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "WebSocketWire",
     "limit_buffers",
     "open_socket",
+    "serve_socket",
     "shut",
 ]
 
@@ -96,6 +98,30 @@ def open_socket(
     )
     if not ws.can_prepare(request):
         raise HttpFault(426, "upgrade_required", "this address speaks WebSocket only", headers={"Upgrade": "websocket"})
+    return ws
+
+
+async def serve_socket(
+    request: web.Request,
+    ws: web.WebSocketResponse,
+    say_error: SayError,
+    serve: Callable[[web.Request, WebSocketWire], Awaitable[None]],
+    metrics: Metrics,
+) -> web.StreamResponse:
+    """Upgrade, serve, close. What `serve` raises is told over the socket: no problem document can be sent any more."""
+    await ws.prepare(request)
+    limit_buffers(request.transport)
+    wire = WebSocketWire(request, ws, say_error)
+    try:
+        await serve(request, wire)
+    except (CallRefused, ProtocolError) as error:
+        await wire.refuse(error)
+    except Exception as error:
+        metrics.error("signaling", error)
+        logger.exception("a stream failed")
+        await wire.refuse(ProtocolError("the server failed on this call", code="internal_error"))
+    finally:
+        await shut(request, ws)
     return ws
 
 

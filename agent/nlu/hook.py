@@ -50,6 +50,8 @@ class Session:
     """Telephone number, user id or whatever the channel knows; None when anonymous."""
     state: MutableMapping[str, Any] = field(default_factory=dict)
     """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the channel was told beside the audio, by the names that the settings allow (docs/bridges.md)."""
 
 
 @dataclass(frozen=True, slots=True)
