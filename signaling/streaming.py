@@ -122,14 +122,30 @@ class Dialect(Protocol):
 class StreamedCall:
     """One connected client. `run` owns the tasks: reading, writing, noticing that it left, and the call's end."""
 
-    def __init__(self, wire: Wire, dialect: Dialect, rate_hz: int, *, leaves_on_transfer: bool = False) -> None:
-        """`leaves_on_transfer`: the other side cannot be told where to, it goes on by itself once we have left."""
+    def __init__(
+        self,
+        wire: Wire,
+        dialect: Dialect,
+        rate_hz: int,
+        *,
+        opening: Sequence[str] = (),
+        leaves_on_transfer: bool = False,
+    ) -> None:
+        """Nothing happens before `run`.
+
+        Args:
+            rate_hz: of the audio both ways.
+            opening: messages that go out first.
+            leaves_on_transfer: the other side cannot be told where to, it goes on by itself once we have left.
+        """
         self._wire = wire
         self._dialect = dialect
         self._leaves_on_transfer = leaves_on_transfer
         self._call: CallLike | None = None
         self._port: PcmPortLike | None = None
         self._outbox = Outbox(rate_hz)
+        for text in opening:
+            self._outbox.put_message(text)
         self._wake = asyncio.Event()
         self._bucket = TokenBucket(MESSAGES_PER_S, MESSAGE_BURST)
         self._audio = TokenBucket(AUDIO_MESSAGES_PER_S, AUDIO_MESSAGES_PER_S / 4)

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from aiohttp import hdrs, web
 
 from agent.errors import CallRefused, EnvironmentFault, ProtocolError
-from agent.nlu.hook import Session
 from signaling.bridges.announced import Announced, Announcement
 from signaling.bridges.audiosocket_messages import (
     DEFAULT_RATE_HZ,
@@ -27,8 +26,7 @@ from signaling.bridges.audiosocket_messages import (
     frame_bytes,
     rate_of,
 )
-from signaling.bridges.parameters import Told, take_parameters
-from signaling.calls import new_call_id
+from signaling.bridges.parameters import Told, take_parameters, telephone_session
 from signaling.guards import bearer_token
 from signaling.stream_host import StreamHost
 from signaling.streaming import StreamedCall
@@ -204,14 +202,7 @@ class AudioSocketDoor:
             rate_hz = await _await_rate(wire)
         finally:
             self._strangers -= 1
-        told = announcement.told
-        session = Session(
-            id=new_call_id(),
-            channel="sip",
-            language=told.language or self._host.agent.settings.asr.language,
-            caller=told.caller,
-            metadata=told.metadata,
-        )
+        session = telephone_session(announcement.told, self._host.agent.settings.asr.language)
         stream = StreamedCall(wire, AudioSocketDialect(rate_hz), rate_hz, leaves_on_transfer=True)
         await self._host.carry(stream, rate_hz, announcement.claims, session)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from signaling.bridges.asterisk import AsteriskDoor
 from signaling.bridges.audiosocket import AudioSocketDoor
 from signaling.bridges.twilio import TwilioDoor
 from signaling.stream_host import StreamHost
@@ -23,6 +24,8 @@ def add_bridges(app: web.Application, host: StreamHost, verifier: Verifier) -> N
     if settings.twilio_auth_token is not None:
         twilio = TwilioDoor(host, settings.twilio_auth_token.get_secret_value())
         app.router.add_get("/v1/twilio", twilio.handle, allow_head=False)
+    if settings.asterisk:
+        app.router.add_get("/v1/asterisk", AsteriskDoor(host, verifier).handle, allow_head=False)
     if settings.audiosocket_port is not None:
         app[AUDIOSOCKET] = audiosocket = AudioSocketDoor(host, verifier)
         app.router.add_post("/v1/audiosocket", audiosocket.announce)

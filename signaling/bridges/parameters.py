@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import ProtocolError
+from agent.nlu.hook import Session
+from signaling.calls import new_call_id
 from signaling.fields import Caller, LanguageTag, validate
 
-__all__ = ["Told", "take_parameters"]
+__all__ = ["Told", "take_parameters", "telephone_session"]
 
 MAX_VALUE_CHARS = 256
 
@@ -52,3 +54,14 @@ def take_parameters(values: Mapping[str, str], allowed: Collection[str], where: 
                 code="invalid_value",
             )
     return Told(known.caller, known.language, metadata)
+
+
+def telephone_session(told: Told, language: str) -> Session:
+    """The session of a new call by telephone. `language`: where none was told."""
+    return Session(
+        id=new_call_id(),
+        channel="sip",
+        language=told.language or language,
+        caller=told.caller,
+        metadata=told.metadata,
+    )

@@ -8,11 +8,9 @@ import logging
 from aiohttp import hdrs, web
 
 from agent.errors import CallRefused, ProtocolError
-from agent.nlu.hook import Session
-from signaling.bridges.parameters import take_parameters
+from signaling.bridges.parameters import take_parameters, telephone_session
 from signaling.bridges.twilio_messages import RATE_HZ, Start, TwilioDialect, parse_start
 from signaling.bridges.twilio_signature import signed
-from signaling.calls import new_call_id
 from signaling.problems import HttpFault
 from signaling.stream_host import StreamHost
 from signaling.streaming import StreamedCall
@@ -66,13 +64,7 @@ class TwilioDoor:
     async def _serve(self, _request: web.Request, wire: WebSocketWire) -> None:
         start = await _await_start(wire)
         told = take_parameters(start.parameters, self._settings.parameters, "start.customParameters")
-        session = Session(
-            id=new_call_id(),
-            channel="sip",
-            language=told.language or self._host.agent.settings.asr.language,
-            caller=told.caller,
-            metadata=told.metadata,
-        )
+        session = telephone_session(told, self._host.agent.settings.asr.language)
         stream = StreamedCall(wire, TwilioDialect(start), RATE_HZ, leaves_on_transfer=True)
         await self._host.carry(stream, RATE_HZ, CLAIMS, session)
 
