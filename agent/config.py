@@ -416,6 +416,14 @@ class Settings(BaseSettings):
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
+    @model_validator(mode="after")
+    def _bridges_need_one_process(self) -> Self:
+        bridges = self.bridges
+        opened = bridges.asterisk or bridges.twilio_auth_token is not None or bridges.audiosocket_port is not None
+        if opened and self.server.workers > 1:
+            raise ValueError("bridges: expected server.workers = 1; calls over a bridge are not given to workers")
+        return self
+
     @classmethod
     def settings_customise_sources(
         cls,

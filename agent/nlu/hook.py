@@ -156,6 +156,10 @@ class Listen:
     min_digits: int | None = None
     dtmf_barge_in: bool = True
     """False: a key does not stop what is being said; it is collected all the same."""
+    max_digits: int | None = None
+    """Keys: an entry is over at this many. None takes `min_digits` for `digits`, and has no bound otherwise."""
+    digit_gap_s: float | None = None
+    """Keys further apart than this are separate entries; None is 1.5 s."""
 
 
 @dataclass(frozen=True, slots=True)
