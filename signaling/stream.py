@@ -139,6 +139,9 @@ class _PcmDialect:
     def fault(self, code: str, message: str) -> Sequence[str]:
         return (encode(stream_error(code, message)),)
 
+    def keep_alive(self) -> Sequence[bytes | str]:
+        return ()
+
     def ask_played(self) -> Sequence[bytes | str]:
         return ()
 

@@ -33,6 +33,9 @@ CRUMBS_S = 0.02
 PROBE_S = 2.0
 """How often a client from which nothing is read is asked whether it is still there."""
 
+KEEP_ALIVE_S = 0.5
+"""Asterisk's AudioSocket application gives a call up after 2 s in which neither side has said anything."""
+
 SEND_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
 CALL_END_TIMEOUT_S = 8.0
@@ -108,6 +111,10 @@ class Dialect(Protocol):
 
     def fault(self, code: str, message: str) -> Sequence[str]:
         """The messages that refuse one command; the call goes on."""
+        ...
+
+    def keep_alive(self) -> Sequence[bytes | str]:
+        """What goes out when nothing else did for `KEEP_ALIVE_S`; nothing where silence is understood."""
         ...
 
     def ask_played(self) -> Sequence[bytes | str]:
@@ -200,8 +207,9 @@ class StreamedCall:
         tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, leaving, ending)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if ending in done:
-                # All that was said before the end goes out first; the end of the call closes the outbox.
+            if ending in done or self._over:
+                # All that was said before the end goes out first; the end of the call closes the outbox. It is told
+                # before all of the call is gone.
                 self._over = True
                 self._wake.set()
                 await asyncio.wait((writing,), timeout=SEND_TIMEOUT_S)
@@ -322,14 +330,25 @@ class StreamedCall:
             if item is None:
                 if self._over:
                     return
-                self._wake.clear()
-                await self._wake.wait()
-                continue
+                parts = await self._nothing()
+            else:
+                parts = (item,) if isinstance(item, str) else self._dialect.speak(item)
             try:
                 async with asyncio.timeout(SEND_TIMEOUT_S):
-                    for part in (item,) if isinstance(item, str) else self._dialect.speak(item):
+                    for part in parts:
                         await self._wire.send(part)
             except TimeoutError as exc:
                 raise ProtocolError("this client does not read", code="too_slow") from exc
             except ConnectionError:
                 return
+
+    async def _nothing(self) -> Sequence[bytes | str]:
+        """Wait for something to send; returns what is sent for lack of it."""
+        self._wake.clear()
+        sign = self._dialect.keep_alive()
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S if sign else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return sign
+        return ()

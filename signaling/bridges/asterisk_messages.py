@@ -142,6 +142,9 @@ class AsteriskDialect:
     def fault(self, code: str, message: str) -> Sequence[str]:  # noqa: ARG002  (there is no message for it)
         return ()
 
+    def keep_alive(self) -> Sequence[bytes | str]:
+        return ()
+
     def ask_played(self) -> Sequence[str]:
         """QUEUE_DRAINED comes back at once when nothing is queued."""
         if not self._sent:

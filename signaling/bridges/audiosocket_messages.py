@@ -10,9 +10,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agent.errors import ProtocolError
 from agent.events import CallEvent, OutputCleared, OutputPaused
 from agent.media.dtmf import DIGITS
+from agent.media.resample import StreamResampler
 from signaling.commands import ClientCommand, HangUp, PressKey
 from signaling.outbox import BYTES_PER_SAMPLE
 from signaling.stream import MAX_AUDIO_MS
@@ -144,6 +147,9 @@ class AudioSocketDialect:
 
     def __init__(self, rate_hz: int) -> None:
         self._kind = _KINDS[rate_hz]
+        self._rate_hz = rate_hz
+        self._silence = frame_bytes(self._kind, bytes(rate_hz // 50 * BYTES_PER_SAMPLE))
+        self._resampler: StreamResampler | None = None
 
     def read(self, message: bytes | str) -> Audio | ClientCommand | None:
         """A whole message. Raises ProtocolError naming the field."""
@@ -153,7 +159,7 @@ class AudioSocketDialect:
             case self._kind:
                 return Audio(payload) if payload else None
             case _ if kind in _RATES_HZ:
-                raise ProtocolError("type: the rate has changed within a call", field="type", code="unsupported_rate")
+                return Audio(self._resampled(payload, _RATES_HZ[kind])) if payload else None
             case 0x03:
                 digit = payload.decode("latin-1").upper()
                 if digit not in DIGITS:
@@ -164,6 +170,13 @@ class AudioSocketDialect:
         # A hang-up, or an error: Asterisk's channel is broken and says nothing more.
         return HangUp()
 
+    def _resampled(self, payload: bytes, from_hz: int) -> bytes:
+        """The rate was guessed before the caller's channel had any audio, or has changed since."""
+        if self._resampler is None or self._resampler.from_hz != from_hz:
+            self._resampler = StreamResampler(from_hz, self._rate_hz)
+        pcm = self._resampler.push(np.frombuffer(payload, "<i2").astype(np.int16, copy=False))
+        return pcm[: self._rate_hz * MAX_AUDIO_MS // 1000].astype("<i2", copy=False).tobytes()
+
     def speak(self, pcm: bytes) -> Sequence[bytes]:
         return (frame_bytes(self._kind, pcm),)
 
@@ -172,6 +185,10 @@ class AudioSocketDialect:
 
     def fault(self, code: str, message: str) -> Sequence[str]:  # noqa: ARG002  (there is no message for it)
         return ()
+
+    def keep_alive(self) -> Sequence[bytes]:
+        """A frame of silence."""
+        return (self._silence,)
 
     def ask_played(self) -> Sequence[bytes]:
         return ()

@@ -151,6 +151,9 @@ class TwilioDialect:
     def fault(self, code: str, message: str) -> Sequence[str]:  # noqa: ARG002  (there is no message for it)
         return ()
 
+    def keep_alive(self) -> Sequence[bytes | str]:
+        return ()
+
     def ask_played(self) -> Sequence[str]:
         self._leaving = True
         name = self._marks.last()

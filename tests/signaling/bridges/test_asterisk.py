@@ -7,7 +7,7 @@ from aiohttp import WSMsgType, encode_basic_auth
 
 from agent.config import BridgeSettings, Settings
 from agent.errors import CallRefused
-from agent.events import OutputPaused, TransferRequested
+from agent.events import CallEnded, OutputPaused, TransferRequested
 from tests.signaling.bridges.test_asterisk_messages import AS_JSON, PLAIN
 from tests.signaling.conftest import Door, OpenDoor
 
@@ -141,6 +141,20 @@ async def test_the_end_is_a_hang_up_once_all_was_played(door: Door) -> None:
     assert messages == ["ANSWER", bytes(640), "REPORT_QUEUE_DRAINED"]
     await ws.send_str("QUEUE_DRAINED")
     assert await until_closed(ws) == (["HANGUP"], 1000)
+
+
+async def test_the_end_is_in_order_though_the_call_is_not_gone_when_it_is_told(door: Door) -> None:
+    ws = await live(door)
+    port, call = door.pcm_ports[0], door.agent.started[0]
+    call.lingers = True
+    port.play(bytes(640))
+    call.emit(CallEnded("completed"))
+    messages = [(await ws.receive(timeout=5)).data for _ in range(3)]
+    assert messages == ["ANSWER", bytes(640), "REPORT_QUEUE_DRAINED"]
+    await ws.send_str("QUEUE_DRAINED")
+    assert (await ws.receive(timeout=5)).data == "HANGUP"
+    await call.finish()
+    assert await until_closed(ws) == ([], 1000)
 
 
 async def test_a_transfer_ends_our_part_so_that_the_dialplan_goes_on(door: Door) -> None:

@@ -178,6 +178,14 @@ async def test_strangers_are_few(open_to_any: Door, monkeypatch: pytest.MonkeyPa
         await open_to_any.agent.began.wait()
 
 
+async def test_a_quiet_line_is_kept_open_by_silence(open_to_any: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signaling.streaming.KEEP_ALIVE_S", 0.05)
+    async with peer_of(open_to_any) as peer:
+        peer.say(frame_bytes(0x01, bytes(16)), SILENCE)
+        async with asyncio.timeout(10):
+            assert await peer.reader.readexactly(2 * len(SILENCE)) == 2 * SILENCE
+
+
 async def test_a_refused_call_is_hung_up(open_to_any: Door) -> None:
     open_to_any.agent.refuse = CallRefused("busy")
     async with peer_of(open_to_any) as peer:

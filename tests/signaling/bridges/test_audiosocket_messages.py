@@ -1,5 +1,6 @@
 import contextlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,12 +112,28 @@ def test_messages_mean_audio_keys_and_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("message", "field"),
-    [(frame_bytes(0x10, b"ab"), "type"), (frame_bytes(0x01, UUID_BYTES), "type"), (frame_bytes(0x03, b"x"), "payload")],
+    [(frame_bytes(0x01, UUID_BYTES), "type"), (frame_bytes(0x03, b"x"), "payload")],
 )
 def test_what_makes_no_sense_within_a_call_is_refused(message: bytes, field: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         AudioSocketDialect(16_000).read(message)
     assert caught.value.field == field
+
+
+def test_audio_at_another_rate_than_was_guessed_is_heard_all_the_same() -> None:
+    dialect = AudioSocketDialect(8000)
+    heard = b""
+    for kind, size in ((0x12, 640), (0x12, 640), (0x16, 1920), (0x10, 320)):
+        said = dialect.read(frame_bytes(kind, b"\x10\x20" * (size // 2)))
+        assert isinstance(said, Audio)
+        heard += said.pcm
+    assert len(heard) == pytest.approx(4 * 320, abs=8)
+    samples = np.frombuffer(heard, "<i2")
+    assert samples[-160:].max() == samples[-160:].min() == 0x2010
+
+
+def test_silence_is_sent_when_nothing_else_is() -> None:
+    assert AudioSocketDialect(16_000).keep_alive() == (frame_bytes(0x12, bytes(640)),)
 
 
 def test_audio_goes_out_at_the_rate_it_came() -> None:
