@@ -28,7 +28,7 @@ from tests.e2e.conftest import StartServer
 from tests.e2e.support import Server, say
 
 AUTH_TOKEN = "0123456789abcdef0123456789abcdef"
-QUESTION = "Where is your shop?"
+QUESTION = "How much is delivery?"
 FRAME_S = 0.02
 BEHIND_FRAMES = 25
 """The network's own buffer: half a second, as over a bad line."""
@@ -75,8 +75,10 @@ class Telephone:
         while self.queue:
             item = self.queue.popleft()
             if isinstance(item, bytes):
-                self.heard.append(np.frombuffer(item, "<i2"))
-                self.news.set()
+                # Silence keeps a line open; it is nothing that was said.
+                if any(item):
+                    self.heard.append(np.frombuffer(item, "<i2"))
+                    self.news.set()
                 return
             assert self.echo is not None
             await self.echo(item)
@@ -272,5 +274,5 @@ async def test_a_question_is_answered_over_every_bridge_at_once(server: Server, 
     gap = np.zeros(8000, np.int16)
     answers = [narrow, gap, resample(wide, 16_000, 8000), gap, resample(other, 16_000, 8000), gap, last]
     words = transcribe(np.concatenate(answers), 8000).lower()
-    assert words.count("market street") == 3, words
+    assert words.count("delivery costs") == 3, words
     assert "colleague" in words, f"the last words were cut off: {words}"
