@@ -10,8 +10,12 @@ mirror=${REJOINDER_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 command -v debootstrap >/dev/null || apt-get install -y -qq --no-install-recommends debootstrap >"$log" 2>&1 ||
   { tail -n 5 "$log" >&2; echo "error: apt could not install debootstrap (whole log: $log)" >&2; exit 2; }
 echo "==> making a tree of Debian sid with Asterisk in $tree (once, a few minutes)"
-rm -rf "$tree"
+if [ -e "$tree" ]; then
+  [ -e "$tree/.rejoinder" ] || { echo "error: $tree is there and was not made by this script; name another folder" >&2; exit 2; }
+  rm -rf "$tree"
+fi
 mkdir -p "$tree"
+touch "$tree/.rejoinder"
 if ! {
   debootstrap --variant=minbase --include=ca-certificates sid "$tree" "$mirror" &&
     printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d" && chmod +x "$tree/usr/sbin/policy-rc.d" &&

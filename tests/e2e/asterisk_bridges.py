@@ -88,6 +88,7 @@ def server(start_server: StartServer, audiosocket_port: int) -> Server:
 
 @pytest.fixture(scope="module")
 def asterisk(server: Server, audiosocket_port: int) -> Iterator[Asterisk]:
+    assert (TREE / ".complete").exists(), f"there is no Asterisk in {TREE}: run make test-asterisk"
     folder = TREE / FOLDER.relative_to("/")
     subprocess.run(["rm", "-rf", folder], check=True)
     (folder / "etc").mkdir(parents=True)
