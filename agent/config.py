@@ -5,6 +5,7 @@ Secrets come only from the environment. A wrong value raises ConfigError, naming
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import tomllib
@@ -32,6 +33,7 @@ from agent.media.addresses import parse_advertised, parse_interfaces, parse_serv
 __all__ = [
     "AsrSettings",
     "AuthSettings",
+    "BridgeSettings",
     "CacheSettings",
     "ConversationSettings",
     "ListeningSettings",
@@ -417,6 +419,46 @@ class TurnSettings(_Group):
         return self
 
 
+class BridgeSettings(_Group):
+    """Calls that a telephone system brings over a stream of its own (docs/bridges.md). All off unless set."""
+
+    parameters: tuple[str, ...] = Field((), max_length=32)
+    """Names of what the other side may tell about a call, for the hook's `session.metadata`; `caller` and `language`
+    need no entry."""
+    twilio_auth_token: SecretStr | None = None
+    """`REJOINDER_BRIDGES__TWILIO_AUTH_TOKEN`: opens /v1/twilio for the account that has this token."""
+    twilio_url: str = ""
+    """The address in the TwiML (`wss://agent.example/v1/twilio`), which is what Twilio signs; empty: wss and the Host
+    header."""
+    asterisk: bool = False
+    """Open /v1/asterisk for Asterisk's WebSocket channel; each call needs a token."""
+    audiosocket_host: str = "127.0.0.1"
+    audiosocket_port: int | None = Field(None, ge=0, le=65535)
+    """Where AudioSocket is listened for; unset: nowhere."""
+    audiosocket_sources: tuple[str, ...] = ("127.0.0.0/8", "::1")
+    """Addresses and networks whose connections are taken."""
+    audiosocket_calls: Literal["announced", "any"] = "announced"
+    """announced: only UUIDs that POST /v1/audiosocket gave out; any: whatever an allowed source sends."""
+
+    @field_validator("audiosocket_sources")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            try:
+                ipaddress.ip_network(entry)
+            except ValueError as exc:
+                raise ValueError(f"expected an address or a network such as 10.0.0.0/8, got {entry!r}") from exc
+        return value
+
+    @field_validator("twilio_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (parts.scheme not in ("ws", "wss") or not parts.hostname or parts.query or parts.fragment):
+            raise ValueError("expected wss://host/path without a query")
+        return value
+
+
 class Settings(BaseSettings):
     """The whole tree."""
 
@@ -437,8 +479,17 @@ class Settings(BaseSettings):
     recording: RecordingSettings = Field(default_factory=RecordingSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
     turn: TurnSettings = Field(default_factory=TurnSettings)
+    bridges: BridgeSettings = Field(default_factory=BridgeSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
+
+    @model_validator(mode="after")
+    def _bridges_need_one_process(self) -> Self:
+        bridges = self.bridges
+        opened = bridges.asterisk or bridges.twilio_auth_token is not None or bridges.audiosocket_port is not None
+        if opened and self.server.workers > 1:
+            raise ValueError("bridges: expected server.workers = 1; calls over a bridge are not given to workers")
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -496,6 +547,7 @@ SECRETS = (
     ("recording", "key"),
     ("cache", "redis_password"),
     ("turn", "secret"),
+    ("bridges", "twilio_auth_token"),
 )
 
 

@@ -24,6 +24,8 @@ from agent.media.priority import favour_media_thread
 from agent.media.webrtc import WebRtcPort
 from agent.observe.metrics import CONTENT_TYPE, Metrics, process_metrics
 from signaling.admission import CallRegistry
+from signaling.bridges.doors import add_bridges
+from signaling.bridges.port import BridgePort
 from signaling.calls import WebRtcCalls
 from signaling.connection import DoorRunner
 from signaling.drain import drain
@@ -35,6 +37,7 @@ from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
 from signaling.static import StaticFiles, find_web_root
 from signaling.stream import StreamDoor
+from signaling.stream_host import StreamHost
 from signaling.tokens import TokenKeys, TokenVerifier, load_keys
 
 __all__ = [
@@ -66,6 +69,7 @@ def create_app(
     verifier: TokenVerifier,
     answer: AnswerOffer = WebRtcPort.answer,
     make_pcm_port: MakePcmPort = PcmPort,
+    make_bridge_port: MakePcmPort = BridgePort,
     web_root: Path | None = None,
 ) -> web.Application:
     """The application over one agent.
@@ -75,6 +79,7 @@ def create_app(
         verifier: checks every token.
         answer: makes WebRTC ports.
         make_pcm_port: makes ports for the WebSocket.
+        make_bridge_port: makes ports for telephone systems' streams.
         web_root: folder of the call page; found by itself by default.
 
     Raises:
@@ -101,6 +106,7 @@ def create_app(
         await calls.close()
 
     app.cleanup_ctx.append(closing)
+    add_bridges(app, StreamHost(agent, registry, make_bridge_port), verifier)
     return app
 
 

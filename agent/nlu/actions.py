@@ -77,6 +77,8 @@ class _Listen(_Wire):
     expect: Expect = "free"
     min_digits: int | None = Field(None, ge=1, le=32)
     dtmf_barge_in: bool = True
+    max_digits: int | None = Field(None, ge=1, le=32)
+    digit_gap_s: float | None = Field(None, ge=0.3, le=30)
 
 
 class _Bare(_Wire):

@@ -51,6 +51,8 @@ class Session:
     """Telephone number, user id or whatever the channel knows; None when anonymous."""
     state: MutableMapping[str, Any] = field(default_factory=dict)
     """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the channel was told beside the audio, by the names that the settings allow (docs/bridges.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,10 @@ class Listen:
     min_digits: int | None = None
     dtmf_barge_in: bool = True
     """False: a key does not stop what is being said; it is collected all the same."""
+    max_digits: int | None = None
+    """Keys: an entry is over at this many. None takes `min_digits` for `digits`, and has no bound otherwise."""
+    digit_gap_s: float | None = None
+    """Keys further apart than this are separate entries; None is 1.5 s."""
 
 
 @dataclass(frozen=True, slots=True)

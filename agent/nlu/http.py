@@ -66,6 +66,7 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
             "language": session.language,
             "caller": session.caller,
             "state": dict(session.state),
+            "metadata": dict(session.metadata),
         },
         "kind": turn.kind,
         "text": turn.text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +116,24 @@ def test_a_list_that_was_begun_as_json_and_is_none_names_its_group(monkeypatch: 
     monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", '["https://shop.example"')
     with pytest.raises(ConfigError, match="server"):
         load_settings()
+
+
+def test_bridges_are_shut_unless_opened() -> None:
+    bridges = load_settings().bridges
+    assert (bridges.asterisk, bridges.twilio_auth_token, bridges.audiosocket_port) == (False, None, None)
+    assert bridges.audiosocket_calls == "announced"
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"bridges": {"audiosocket_sources": ["10.0.0.0/33"]}}, r"bridges\.audiosocket_sources: .*10\.0\.0\.0/33"),
+        ({"bridges": {"audiosocket_sources": ["pbx.example"]}}, r"bridges\.audiosocket_sources: .*pbx\.example"),
+        ({"bridges": {"twilio_url": "https://x/y"}}, r"bridges\.twilio_url: .*wss://host/path"),
+        ({"bridges": {"twilio_url": "wss://x/y?z=1"}}, r"bridges\.twilio_url"),
+        ({"bridges": {"asterisk": True}, "server": {"workers": 2}}, r"server\.workers = 1"),
+    ],
+)
+def test_a_bridge_that_cannot_be_opened_so_is_refused_by_field(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_settings(overrides=changed)

@@ -85,6 +85,7 @@ async def open_door(ticker: Ticker, web_root: Path) -> AsyncIterator[OpenDoor]:
             verifier=door.keys.verifier,
             answer=door.negotiator,
             make_pcm_port=door.make_pcm_port,
+            make_bridge_port=door.make_pcm_port,
             web_root=web_root,
         )
         server = _Server(app, cancels=cancels)

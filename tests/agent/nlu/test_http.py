@@ -46,7 +46,7 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
         return web.json_response({"text": "Ok."})
 
     nlu = await hook_for(handle, api_key="s3cret")
-    session = Session("c-9", "sip", "en", "+15550100", {"step": 2})
+    session = Session("c-9", "sip", "en", "+15550100", {"step": 2}, {"queue": "sales"})
     turn = helpers.make_turn(
         "hello",
         session=session,
@@ -60,7 +60,14 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
     assert method == "POST"
     assert headers["Authorization"] == "Bearer s3cret"
     assert body == {
-        "session": {"id": "c-9", "channel": "sip", "language": "en", "caller": "+15550100", "state": {"step": 2}},
+        "session": {
+            "id": "c-9",
+            "channel": "sip",
+            "language": "en",
+            "caller": "+15550100",
+            "state": {"step": 2},
+            "metadata": {"queue": "sales"},
+        },
         "kind": "speech",
         "text": "hello",
         "confidence": 0.5,
