@@ -97,6 +97,12 @@ class CallLike(Ends, Protocol):
         """Let the call outlive its connection; for how many seconds, 0.0 when it may not."""
         ...
 
+    def on_suspended(self, reason: str, unheard_s: float) -> None:
+        """Stand still, as while the peer holds the call."""
+
+    def on_reconnected(self) -> None:
+        """Go on after `on_suspended`."""
+
     def attach_port(self, port: ResumablePort) -> None:
         """Go on over another port, which the call owns from here on; raises CallGone or MediaError."""
 

@@ -66,6 +66,7 @@ def create_app(
     answer: AnswerOffer = WebRtcPort.answer,
     make_pcm_port: MakePcmPort = PcmPort,
     web_root: Path | None = None,
+    registry: CallRegistry | None = None,
 ) -> web.Application:
     """The application over one agent.
 
@@ -75,13 +76,14 @@ def create_app(
         answer: makes WebRTC ports.
         make_pcm_port: makes ports for the WebSocket.
         web_root: folder of the call page; found by itself by default.
+        registry: the admission, when other doors share it.
 
     Raises:
         ConfigError: an entry of `server.origins` is no origin.
         EnvironmentFault: the call page's folder is missing.
     """
     app = base_app(agent.settings, agent.metrics, web_root=web_root)
-    registry = CallRegistry(agent)
+    registry = registry if registry is not None else CallRegistry(agent)
     calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer)
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
     probes = _Probes(agent)
@@ -191,6 +193,7 @@ async def serve(
     on_listening: Callable[[Listening], None] | None = None,
     stop: asyncio.Event | None = None,
     app: web.Application | None = None,
+    on_draining: Callable[[], None] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; then drain: new calls get 503, live ones have `server.drain_s` to finish.
 
@@ -201,6 +204,7 @@ async def serve(
         on_listening: told once the door is open.
         stop: ends serving from within the program.
         app: an application made by `create_app`, when its parts are to be chosen.
+        on_draining: told when no more calls are taken.
 
     Raises:
         ConfigError: no key on a public address, or a wrong origin.
@@ -208,7 +212,7 @@ async def serve(
     """
     if app is None:
         app = create_app(agent, verifier=verifier if verifier is not None else load_keys(settings).verifier)
-    await serve_app(app, agent, settings, on_listening=on_listening, stop=stop)
+    await serve_app(app, agent, settings, on_listening=on_listening, stop=stop, on_draining=on_draining)
 
 
 async def serve_app(
@@ -218,6 +222,7 @@ async def serve_app(
     *,
     on_listening: Callable[[Listening], None] | None = None,
     stop: asyncio.Event | None = None,
+    on_draining: Callable[[], None] | None = None,
 ) -> None:
     """`serve` for any application and whatever holds its calls."""
     stop = stop if stop is not None else asyncio.Event()
@@ -232,6 +237,8 @@ async def serve_app(
             if on_listening is not None:
                 on_listening(listening)
             await stop.wait()
+            if on_draining is not None:
+                on_draining()
             await drain(calls, patience_s=settings.server.drain_s, hurry=hurry)
     finally:
         await runner.cleanup()
@@ -315,7 +322,16 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
             sys.stdout.write(announcement(listening, keys, as_json=announce_json))
             sys.stdout.flush()
 
-        await serve(agent, settings, verifier=keys.verifier, on_listening=announce)
+        registry = CallRegistry(agent)
+        app = create_app(agent, verifier=keys.verifier, registry=registry)
+        if not settings.sip.enabled:
+            await serve(agent, settings, app=app, on_listening=announce)
+            return
+        # Here, since whoever takes no telephone calls need not load it.
+        from signaling.sip.gateway.gateway import SipGateway
+
+        async with SipGateway(agent, registry) as gateway:
+            await serve(agent, settings, app=app, on_listening=announce, on_draining=gateway.drain)
 
 
 def announcement(listening: Listening, keys: TokenKeys, *, as_json: bool) -> str:

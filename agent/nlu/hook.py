@@ -50,6 +50,10 @@ class Session:
     """Telephone number, user id or whatever the channel knows; None when anonymous."""
     state: MutableMapping[str, Any] = field(default_factory=dict)
     """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
+    called: str | None = None
+    """Number or name that was dialled (channel `sip`)."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Header fields of the INVITE that `sip.session_headers` lets through (channel `sip`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,12 @@ class CallDouble:
         if self.suspended:
             self.hangup(reason)
 
+    def on_suspended(self, reason: str, unheard_s: float) -> None:
+        self._tell("suspended", (reason, unheard_s))
+
+    def on_reconnected(self) -> None:
+        self._tell("reconnected")
+
     def attach_port(self, port: ResumablePort) -> None:
         if self.end_reason is not None or not self.resumable:
             raise CallGone("over")

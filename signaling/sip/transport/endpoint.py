@@ -154,6 +154,10 @@ class SipEndpoint:
             self._set_timer()
         self._put_out(outputs)
 
+    def drain(self) -> None:
+        """Take no new calls from here on, and refuse those that ring."""
+        self._put_out(self.agent.drain(self._now()))
+
     def deliver(self, event: Received | Unreadable) -> None:
         """A message came."""
         self.handle(event)
