@@ -36,14 +36,11 @@ class RtpSockets:
 
     def __init__(self, host: str, low: int | None, high: int | None) -> None:
         self._sockets = _bind_pair(host, low, high)
+        self.port = int(self._sockets[0].getsockname()[1])
+        """Of RTP."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failures = 0
         """Datagrams that could not be sent."""
-
-    @property
-    def port(self) -> int:
-        """Of RTP."""
-        return int(self._sockets[0].getsockname()[1])
 
     def listen(self, on_rtp: OnDatagram, on_rtcp: OnDatagram) -> None:
         """Deliver what comes, on the running event loop."""
