@@ -385,6 +385,22 @@ class SipSettings(_Group):
     """UDP ports of RTP and RTCP, two a call; unset: any that the system gives."""
     srtp: Literal["off", "tls", "any", "required"] = "tls"
     """SDES is taken: never, when the signalling is encrypted, always, always and nothing else."""
+    dial: tuple[str, ...] = ()
+    """Where calls and transfers may go, with `*` for anything: `+4930*`, `sip:*@pbx.example`. Empty: nowhere."""
+    destinations: dict[str, str] = Field(default_factory=dict)
+    """Names for numbers and SIP URIs, which may always be called: `sales = "sip:200@pbx.example"`."""
+    number_domain: str | None = None
+    """Host, or host:port, that plain numbers are called at; unset: `proxy`."""
+    proxy: str | None = None
+    """First hop of what we send, as `sip:proxy.example:5060;transport=tcp`."""
+    username: str = "agent"
+    """Of our own address, and of the account."""
+    password: SecretStr | None = None
+    """For challenges to our requests: `REJOINDER_SIP__PASSWORD`."""
+    ringing_s: float = Field(60.0, ge=1, le=180)
+    """A call that nobody has answered by then is given up."""
+    transfer_s: float = Field(45.0, ge=1, le=300)
+    """A transfer whose outcome is not known by then has failed."""
     session_headers: tuple[str, ...] = ()
     """Header fields of the INVITE that the hook gets in `session.headers`, as `X-Customer`."""
     rtp_first_s: float = Field(30.0, gt=0)
@@ -509,6 +525,7 @@ SECRETS = (
     ("recording", "key"),
     ("cache", "redis_password"),
     ("sip", "users"),
+    ("sip", "password"),
 )
 
 

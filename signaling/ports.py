@@ -85,8 +85,8 @@ class CallLike(Ends, Protocol):
     def cancel_reply(self) -> None:
         """Stop what the agent is saying; raises NotInterruptible."""
 
-    def respond(self) -> None:
-        """Ask the hook again."""
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        """Ask the hook again. `data`: what has happened, for its `event` turn."""
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None

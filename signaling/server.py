@@ -32,6 +32,7 @@ from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
 from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
+from signaling.sip.gateway.outgoing import OutgoingCalls, wants_telephone
 from signaling.static import StaticFiles, find_web_root
 from signaling.stream import StreamDoor
 from signaling.tokens import TokenKeys, TokenVerifier, load_keys
@@ -67,6 +68,7 @@ def create_app(
     make_pcm_port: MakePcmPort = PcmPort,
     web_root: Path | None = None,
     registry: CallRegistry | None = None,
+    outgoing: OutgoingCalls | None = None,
 ) -> web.Application:
     """The application over one agent.
 
@@ -77,6 +79,7 @@ def create_app(
         make_pcm_port: makes ports for the WebSocket.
         web_root: folder of the call page; found by itself by default.
         registry: the admission, when other doors share it.
+        outgoing: places calls by telephone; None: there are none.
 
     Raises:
         ConfigError: an entry of `server.origins` is no origin.
@@ -88,7 +91,13 @@ def create_app(
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
     probes = _Probes(agent)
 
-    app.router.add_post("/v1/calls", calls.create)
+    async def create(request: web.Request) -> web.StreamResponse:
+        """POST /v1/calls: a browser's offer, or an order to call somebody."""
+        if outgoing is not None and await wants_telephone(request):
+            return await outgoing.create(request)
+        return await calls.create(request)
+
+    app.router.add_post("/v1/calls", create)
     app.router.add_patch("/v1/calls/{call_id}", calls.trickle)
     app.router.add_delete("/v1/calls/{call_id}", calls.hang_up)
     app.router.add_get("/v1/stream", stream.handle, allow_head=False)
@@ -322,15 +331,16 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
             sys.stdout.write(announcement(listening, keys, as_json=announce_json))
             sys.stdout.flush()
 
-        registry = CallRegistry(agent)
-        app = create_app(agent, verifier=keys.verifier, registry=registry)
         if not settings.sip.enabled:
-            await serve(agent, settings, app=app, on_listening=announce)
+            await serve(agent, settings, verifier=keys.verifier, on_listening=announce)
             return
+        registry = CallRegistry(agent)
         # Here, since whoever takes no telephone calls need not load it.
         from signaling.sip.gateway.gateway import SipGateway
 
         async with SipGateway(agent, registry) as gateway:
+            outgoing = OutgoingCalls(gateway, verifier=keys.verifier, registry=registry)
+            app = create_app(agent, verifier=keys.verifier, registry=registry, outgoing=outgoing)
             await serve(agent, settings, app=app, on_listening=announce, on_draining=gateway.drain)
 
 

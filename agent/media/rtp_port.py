@@ -129,6 +129,8 @@ class RtpPort:
     def attach(self, sink: MediaSink) -> None:
         """Deliver to `sink` from the next tick on."""
         self._sink = sink
+        # An outgoing call may have rung for a minute.
+        self._watch.restart(self._now())
         if self._gone is not None:
             asyncio.get_running_loop().call_soon(sink.on_closed, self._gone)
 
@@ -267,7 +269,7 @@ class RtpPort:
         frame, digits = self._receiver.tick(now)
         if self._session.sends and self._sink is not None:
             self._converse(tick, elapsed, frame, digits, now)
-        fault = self._watch.fault(self._receiver.last_packet_at, now)
+        fault = self._watch.fault(self._receiver.last_packet_at, now) if self._sink is not None else None
         if fault is not None:
             log.warning("a call is given up: %s", fault)
             self._on_gone(VANISHED)

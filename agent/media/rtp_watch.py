@@ -45,6 +45,10 @@ class RtpWatch:
         if expected is not self._expected:
             self._expected, self._since = expected, now
 
+    def restart(self, now: float) -> None:
+        """The call has been answered: count from here."""
+        self._since = now
+
     def fault(self, last_packet_at: float | None, now: float) -> str | None:
         """What to log when the call is beyond its limit, else None."""
         if self._expected is Expected.NOTHING:

@@ -54,6 +54,8 @@ class Session:
     """Number or name that was dialled (channel `sip`)."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Header fields of the INVITE that `sip.session_headers` lets through (channel `sip`)."""
+    direction: Literal["in", "out"] = "in"
+    """`out`: the agent has called; `caller` is then who was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part."""
+    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part.
+
+    On the channel `sip` it ends the call only once it is known to have worked; else an `event` turn follows whose
+    `data` is `{"event": "transfer", "to": ..., "outcome": "busy" | "no_answer" | "refused" | "failed", "status": ...}`.
+    """
 
     to: str
 

@@ -66,7 +66,11 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
             "language": session.language,
             "caller": session.caller,
             "state": dict(session.state),
-            **({"called": session.called, "headers": dict(session.headers)} if session.channel == "sip" else {}),
+            **(
+                {"called": session.called, "headers": dict(session.headers), "direction": session.direction}
+                if session.channel == "sip"
+                else {}
+            ),
         },
         "kind": turn.kind,
         "text": turn.text,

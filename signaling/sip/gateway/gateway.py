@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Coroutine
 from contextlib import ExitStack
@@ -21,30 +22,35 @@ from signaling.calls import new_call_id
 from signaling.ports import AgentLike
 from signaling.problems import HttpFault
 from signaling.sip.errors import WrongState
+from signaling.sip.gateway.destinations import Destinations
 from signaling.sip.gateway.leg import Conversation, Leg
 from signaling.sip.gateway.setup import (
+    agent_settings,
     codecs_of,
-    contacts_of,
     door_of,
     listeners,
     local_media,
     server_tls,
     session_headers,
 )
+from signaling.sip.peer import Peer
 from signaling.sip.protocol import (
     Answer,
     CallEnded,
     CallEstablished,
     CallOffered,
     Command,
+    Dial,
     DigitReceived,
+    HangUp,
     MediaAgreed,
     News,
     Reject,
+    TransferProgressed,
 )
-from signaling.sip.stack import AgentSettings
 from signaling.sip.transport.endpoint import SipEndpoint
 from signaling.sip.transport.tls import client_context
+from signaling.sip.uri import Uri
 from signaling.sip.user_agent import UserAgent
 from signaling.tokens import Claims
 
@@ -69,17 +75,18 @@ class SipGateway:
     def __init__(self, agent: AgentLike, registry: CallRegistry) -> None:
         settings = agent.settings.sip
         codecs_of(settings)
+        self._destinations = Destinations(settings)
         self._agent = agent
         self._registry = registry
         self._legs: dict[str, Leg] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        user_agent = UserAgent(AgentSettings(contacts=contacts_of(settings)), door_of(settings))
+        user_agent = UserAgent(agent_settings(settings), door_of(settings))
         self.endpoint = SipEndpoint(
             user_agent,
             listeners(settings),
             self._on_news,
             server_tls=server_tls(settings),
-            client_tls=client_context(settings.tls_authorities) if "tls" in settings.transports else None,
+            client_tls=client_context(settings.tls_authorities),
         )
 
     @property
@@ -126,6 +133,41 @@ class SipGateway:
         """No new calls from here on: 503 with Retry-After. Those that talk go on."""
         self.endpoint.drain()
 
+    # Calls of ours
+
+    @property
+    def language(self) -> str:
+        """What callees are spoken to in unless somebody says otherwise."""
+        return self.settings.asr.language
+
+    def destination(self, to: str, *, near: Peer | None = None) -> Uri:
+        """Where a call or transfer goes. Raises ProtocolError, with the code 403 when it is not allowed."""
+        return self._destinations.find(to, numbers_at=None if near is None else (near.host, near.port))
+
+    def dial(self, target: Uri, session: Session, claims: Claims) -> Leg:
+        """Place a call; `Leg.outcome` says what came of it. Raises CallRefused, HttpFault and WrongState."""
+        sip = self.settings.sip
+        place, name = ExitStack(), secrets.token_hex(8)
+        place.enter_context(self._registry.starting(claims, "sip"))
+        try:
+            sockets = RtpSockets(sip.host, sip.rtp_port_min, sip.rtp_port_max)
+        except BaseException:
+            place.close()
+            raise
+        leg = self._legs[name] = Leg(self, name, session, sockets, None, place, subject=claims.subject)
+        try:
+            self.command(Dial(name, target, local_media(sip, sockets.port, encrypted=target.transport == "tls")))
+        except BaseException:
+            place.close()
+            sockets.close()
+            self._legs.pop(name, None)
+            raise
+        return leg
+
+    def give_up(self, leg: Leg) -> None:
+        """End a call, however far it has come."""
+        self.command(HangUp(leg.name))
+
     # What legs need
 
     def command(self, command: Command) -> None:
@@ -135,7 +177,7 @@ class SipGateway:
     def begin(self, leg: Leg, port: MediaPort, session: Session) -> Conversation:
         """Start the conversation of a leg; its end is waited for in a task of the gateway."""
         call = self._agent.start_call(port=port, session=session, observer=leg.on_event)
-        self._registry.add(f"sip:{session.caller}", call, None)
+        self._registry.add(leg.subject, call, None)
         leg.conversation = call
         self._spawn(leg.run(), f"{call.id} sip")
         return call
@@ -166,6 +208,8 @@ class SipGateway:
                 leg.on_digit(digit)
             case CallEnded():
                 leg.on_ended(news)
+            case TransferProgressed(status=status, final=final):
+                leg.on_transfer(status, final=final)
             case _:
                 log.debug("news without a use: %s", type(news).__name__)
 
@@ -189,7 +233,9 @@ class SipGateway:
             called=news.called.user_text or None,
             headers=session_headers(news.request, sip.session_headers),
         )
-        self._legs[news.call] = Leg(self, news.call, session, sockets, news.peer, place)
+        self._legs[news.call] = Leg(
+            self, news.call, session, sockets, news.peer, place, subject=_claims(caller).subject
+        )
         media = local_media(sip, sockets.port, encrypted=news.peer.transport == "tls")
         try:
             self.command(Answer(news.call, media))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
 from agent.config import Settings
 from agent.errors import CallRefused, MediaError, ProtocolError
-from agent.events import CallEvent
+from agent.events import CallEvent, TransferRequested
 from agent.media.port import MediaPort
 from agent.media.rtp_port import RtpPort
 from agent.media.rtp_sockets import RtpSockets
@@ -19,9 +22,10 @@ from signaling.sip.errors import WrongState
 from signaling.sip.gateway.setup import limits_of, rtp_session
 from signaling.sip.negotiation import Agreement
 from signaling.sip.peer import Peer
-from signaling.sip.protocol import CallEnded, Command, EndCause, HangUp, SendDigit
+from signaling.sip.protocol import CallEnded, Command, EndCause, HangUp, SendDigit, Transfer
+from signaling.sip.uri import Uri
 
-__all__ = ["Conversation", "Leg", "LegHost", "LegState"]
+__all__ = ["Conversation", "Leg", "LegHost", "LegState", "Outcome"]
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,33 @@ REASONS = {
     EndCause.NO_ACK: "not connected",
 }
 """Ends of SIP calls as reasons of `Call.hangup`, which the metrics know."""
+NO_STATUS = {EndCause.NO_ANSWER: 408}
+"""Ends without a response that yet mean something."""
 ON_HOLD = "on hold"
+ANSWERED = 200
+OUTCOMES = {
+    408: "no_answer",
+    480: "no_answer",
+    487: "no_answer",
+    486: "busy",
+    600: "busy",
+    403: "refused",
+    603: "refused",
+}
+"""What statuses mean to people (RFC 3261 section 21)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call or a transfer that somebody waits for."""
+
+    status: int
+    """Of SIP; 0: there was none."""
+
+    @property
+    def code(self) -> str:
+        """`answered`, `busy`, `no_answer`, `refused` or `failed`."""
+        return "answered" if 200 <= self.status < 300 else OUTCOMES.get(self.status, "failed")
 
 
 class LegState(Enum):
@@ -59,6 +89,9 @@ class Conversation(Protocol):
     def hangup(self, reason: str) -> None:
         """End it; idempotent."""
 
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        """Have the hook speak; `data` says what has happened."""
+
     def on_suspended(self, reason: str, unheard_s: float) -> None:
         """Stand still."""
 
@@ -79,7 +112,14 @@ class LegHost(Protocol):
     def ticker(self) -> Ticker: ...
 
     def command(self, command: Command) -> None:
-        """To the user agent."""
+        """To the user agent. Raises WrongState."""
+
+    def destination(self, to: str, *, near: Peer | None = None) -> Uri:
+        """Where a transfer goes; numbers are the peer's when the settings say no place for them.
+
+        Raises ProtocolError.
+        """
+        ...
 
     def begin(self, leg: Leg, port: MediaPort, session: Session) -> Conversation:
         """Start the conversation. Raises CallRefused and ProtocolError."""
@@ -98,11 +138,24 @@ class Leg:
         sockets: of its RTP; the leg's from here on.
         source: where its signalling comes from, if that is known.
         place: what is held for it until it is over (a line of the admission).
+        subject: whose call it is.
     """
 
     def __init__(
-        self, host: LegHost, name: str, session: Session, sockets: RtpSockets, source: Peer | None, place: ExitStack
+        self,
+        host: LegHost,
+        name: str,
+        session: Session,
+        sockets: RtpSockets,
+        source: Peer | None,
+        place: ExitStack,
+        *,
+        subject: str,
     ) -> None:
+        self.subject = subject
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        """Done once the call is up, or never will be."""
+        self._transfer_to: str | None = None
         self.name = name
         self.session = session
         self.state = LegState.CONNECTING
@@ -153,6 +206,7 @@ class Leg:
 
     def on_ended(self, news: CallEnded) -> None:
         """The SIP call is over."""
+        self._decide(Outcome(news.status or NO_STATUS.get(news.cause, 0)))
         if self.conversation is not None:
             self.conversation.hangup(REASONS.get(news.cause, "not connected"))
         else:
@@ -162,6 +216,22 @@ class Leg:
 
     def on_event(self, event: CallEvent) -> None:
         """The conversation's observer."""
+        if isinstance(event, TransferRequested):
+            self._transfer(event.to)
+
+    def on_transfer(self, status: int, *, final: bool) -> None:
+        """What the peer reports of our REFER. Only a final 2xx is success."""
+        to, conversation = self._transfer_to, self.conversation
+        if not final or to is None or conversation is None:
+            return
+        self._transfer_to = None
+        outcome = Outcome(status)
+        log.info("transfer %s", outcome.code, extra={"call_id": conversation.id, "status": status})
+        if outcome.code == "answered":
+            conversation.hangup("transferred")
+            return
+        # The caller is the agent's again.
+        conversation.respond({"event": "transfer", "to": to, "outcome": outcome.code, "status": status})
 
     async def run(self) -> None:
         """Wait for the end of the conversation, which closes the port, and hang up."""
@@ -192,7 +262,23 @@ class Leg:
         # The agent counts it from here on.
         self._place.close()
         self.state = LegState.TALKING
+        self._decide(Outcome(ANSWERED))
         self._hold(self.port.on_hold)
+
+    def _transfer(self, to: str) -> None:
+        self._transfer_to = to
+        try:
+            self._host.command(Transfer(self.name, self._host.destination(to, near=self._source)))
+        except ProtocolError as exc:
+            log.warning("a transfer is not possible: %s", exc)
+            self.on_transfer(403 if exc.code == "403" else 404, final=True)
+        except WrongState as exc:
+            log.warning("a transfer is not possible: %s", exc)
+            self.on_transfer(491, final=True)
+
+    def _decide(self, outcome: Outcome) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
     def _hold(self, held: bool) -> None:
         if self.conversation is None or held == self._held:

@@ -11,16 +11,19 @@ from agent.media.codec import CODECS, Codec
 from agent.media.rtp_session import RtpSession, SrtpKey, SrtpSuite
 from agent.media.rtp_watch import RtpLimits
 from signaling.sip.defence import Door, DoorSettings, Stance
-from signaling.sip.digest import DigestServer
+from signaling.sip.digest import Account, DigestServer
+from signaling.sip.gateway.destinations import proxy_of
 from signaling.sip.message import Request
 from signaling.sip.negotiation import Agreement, LocalMedia
 from signaling.sip.peer import Peer, TransportName, same_host
 from signaling.sip.sdp import Crypto
+from signaling.sip.stack import AgentSettings
 from signaling.sip.transport.endpoint import Listen
 from signaling.sip.transport.tls import server_context
 
 __all__ = [
     "advertised",
+    "agent_settings",
     "codecs_of",
     "contacts_of",
     "door_of",
@@ -52,6 +55,22 @@ def listeners(settings: SipSettings) -> list[Listen]:
 def contacts_of(settings: SipSettings) -> dict[TransportName, tuple[str, int]]:
     """Where peers reach us, by transport."""
     return {item.transport: (advertised(settings), item.port) for item in listeners(settings)}
+
+
+def agent_settings(settings: SipSettings) -> AgentSettings:
+    """How the user agent presents itself and what it allows. Raises ConfigError."""
+    account = None
+    proxy = proxy_of(settings)
+    if settings.password is not None:
+        account = Account(settings.username, settings.password.get_secret_value())
+    return AgentSettings(
+        contacts=contacts_of(settings),
+        user=settings.username,
+        account=account,
+        proxy=proxy,
+        ringing_limit_s=settings.ringing_s,
+        transfer_limit_s=settings.transfer_s,
+    )
 
 
 def server_tls(settings: SipSettings) -> ssl.SSLContext | None:
