@@ -393,6 +393,10 @@ class SipSettings(_Group):
     """Host, or host:port, that plain numbers are called at; unset: `proxy`."""
     proxy: str | None = None
     """First hop of what we send, as `sip:proxy.example:5060;transport=tcp`."""
+    registrars: tuple[str, ...] = ()
+    """Providers' registrars, tried in this order: `sip:provider.example;transport=tcp`. `username` is registered."""
+    register_s: int = Field(600, ge=30, le=86_400)
+    """How long a registration is asked for; it is refreshed at three quarters of what is granted."""
     username: str = "agent"
     """Of our own address, and of the account."""
     password: SecretStr | None = None

@@ -120,9 +120,9 @@ class Baresip:
         message = json.dumps({"command": name, "params": params, "token": "t"}).encode()
         self._control.sendall(b"%d:%s," % (len(message), message))
 
-    def dial(self, port: int) -> None:
+    def dial(self, port: int, user: str = "100") -> None:
         """Call, and wait until it is up."""
-        self.command("dial", f"sip:100@{HOST}:{port}")
+        self.command("dial", f"sip:{user}@{HOST}:{port}")
         self.until("CALL_ESTABLISHED")
 
     def until(self, event: str, seconds: float = 20.0) -> None:
@@ -250,3 +250,91 @@ class Sipp:
         err = self._log.parent / f"{self._name}.err"
         told = err.read_text() if err.exists() else self._log.read_text(errors="replace")
         assert code == 0, f"sipp {self._name} ended with {code}: {told[-2000:]}"
+
+
+KAMAILIO = """\
+#!KAMAILIO
+debug=1
+log_stderror=yes
+fork=no
+children=1
+listen=udp:{host}:{port}
+mpath="/usr/lib/x86_64-linux-gnu/kamailio/modules/"
+loadmodule "tm.so"
+loadmodule "sl.so"
+loadmodule "rr.so"
+loadmodule "usrloc.so"
+loadmodule "registrar.so"
+loadmodule "textops.so"
+loadmodule "siputils.so"
+loadmodule "pv.so"
+loadmodule "auth.so"
+modparam("usrloc", "db_mode", 0)
+modparam("registrar", "min_expires", 5)
+request_route {{
+  if (has_totag()) {{
+    if (loose_route()) t_relay();
+    exit;
+  }}
+  if (is_method("CANCEL|ACK")) {{
+    if (t_check_trans()) t_relay();
+    exit;
+  }}
+  if (!pv_auth_check("$fd", "{password}", "0", "1")) {{
+    auth_challenge("$fd", "1");
+    exit;
+  }}
+  if (is_method("REGISTER")) {{
+    save("location");
+    exit;
+  }}
+  consume_credentials();
+  record_route();
+  if (!lookup("location")) {{
+    sl_send_reply("404", "Not Found");
+    exit;
+  }}
+  t_relay();
+}}
+"""
+
+
+class Kamailio:
+    """A provider: registrar and proxy that asks everybody for `PASSWORD`. Use as `with`."""
+
+    PASSWORD = "registrar-test"
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_ports()
+        self._folder = folder
+        (folder / "kamailio.cfg").write_text(KAMAILIO.format(host=HOST, port=self.port, password=self.PASSWORD))
+
+    def __enter__(self) -> Self:
+        with (self._folder / "log").open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    "kamailio",
+                    "-DD",
+                    "-E",
+                    "-m",
+                    "64",
+                    "-Y",
+                    str(self._folder),
+                    "-f",
+                    str(self._folder / "kamailio.cfg"),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(lambda: not _is_free(self.port), f"kamailio; {(self._folder / 'log').read_text()[-1500:]}", 20)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from agent.media.frames import Pcm
 from agent.media.resample import resample
 from agent.speech.clips import write_wav
 from tests.e2e.support import ROOT, Server, say, silence, wait_for
-from tests.e2e.telephones import Baresip, Sipp, expect, free_ports, invite, pause, play, request
+from tests.e2e.telephones import Baresip, Kamailio, Sipp, expect, free_ports, invite, pause, play, request
 
 ACK = request("ACK", 1, inside=True)
 
@@ -31,12 +31,15 @@ class Office:
     def turns(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
 
-    def calls_ended(self) -> float:
-        return self.server.metric("voice_calls_total")
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kamailio]:
+    with Kamailio(tmp_path_factory.mktemp("provider")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def office(start_server: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Office:
+def office(provider: Kamailio, start_server: Callable[..., Server], tmp_path_factory: pytest.TempPathFactory) -> Office:
     notes = tmp_path_factory.mktemp("office") / "turns"
     port = free_ports()
     server = start_server(
@@ -47,6 +50,8 @@ def office(start_server: Callable[..., Server], tmp_path_factory: pytest.TempPat
         REJOINDER_SIP__PORT=str(port),
         REJOINDER_SIP__TRUSTED="127.0.0.1",
         REJOINDER_SIP__SRTP="any",
+        REJOINDER_SIP__REGISTRARS=f"sip:127.0.0.1:{provider.port}",
+        REJOINDER_SIP__PASSWORD=Kamailio.PASSWORD,
         REJOINDER_SIP__SESSION_HEADERS="User-Agent",
     )
     return Office(server, port, notes)
@@ -136,3 +141,18 @@ def test_twenty_calls_at_five_a_second_with_rtp_are_all_greeted(office: Office, 
     log = office.server.log.read_text()
     assert "Traceback" not in log
     assert log.count("call on hold") == log.count("call off hold") == 1
+
+
+def test_a_call_to_the_number_that_is_registered_at_a_provider_arrives(
+    office: Office, provider: Kamailio, tmp_path: Path
+) -> None:
+    wait_for(lambda: '"message": "registered"' in office.server.log.read_text(), "the registration")
+    account = f";auth_user=carol;auth_pass={Kamailio.PASSWORD};audio_codecs=PCMU/8000/1"
+    with Baresip(tmp_path, recording(tmp_path, 8_000), account, user="carol") as phone:
+        phone.dial(provider.port, "agent")
+        wait_for(lambda: any(turn["caller"] == "carol" for turn in office.turns()), "the greeting")
+        phone.command("hangup")
+        phone.until("CALL_CLOSED")
+    wait_for(lambda: office.server.metric("voice_calls_active") == 0, "the end of the call")
+    assert office.server.stop() == 0
+    assert '"message": "not registered", "status": 200' in office.server.log.read_text()

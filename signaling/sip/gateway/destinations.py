@@ -14,7 +14,7 @@ from signaling.sip.errors import SipError
 from signaling.sip.peer import DEFAULT_PORTS, Peer, TransportName
 from signaling.sip.uri import Uri, parse_uri
 
-__all__ = ["Destinations", "proxy_of"]
+__all__ = ["Destinations", "parsed_uri", "proxy_of"]
 
 MAX_CHARS = 256
 SPACING = re.compile(r"[\s().\-/]")
@@ -33,7 +33,7 @@ class Destinations:
         self._patterns = settings.dial
         self._numbers_at = _host_port(settings.number_domain)
         if self._numbers_at is None and settings.proxy is not None:
-            self._numbers_at = _host_port(_parsed(settings.proxy, "sip.proxy").host_port)
+            self._numbers_at = _host_port(parsed_uri(settings.proxy, "sip.proxy").host_port)
         try:
             self._named = {name: self._uri(text, None) for name, text in settings.destinations.items()}
         except ProtocolError as exc:
@@ -85,7 +85,7 @@ def proxy_of(settings: SipSettings) -> Peer | None:
     """The first hop, if one is set. Raises ConfigError."""
     if settings.proxy is None:
         return None
-    uri = _parsed(settings.proxy, "sip.proxy")
+    uri = parsed_uri(settings.proxy, "sip.proxy")
     transport: TransportName = "tls" if uri.transport == "tls" else "tcp" if uri.transport == "tcp" else "udp"
     return Peer(transport, uri.host, uri.port or DEFAULT_PORTS[transport])
 
@@ -93,11 +93,12 @@ def proxy_of(settings: SipSettings) -> Peer | None:
 def _host_port(text: str | None) -> tuple[str, int | None] | None:
     if text is None:
         return None
-    uri = _parsed(f"sip:{text}", "sip.number_domain")
+    uri = parsed_uri(f"sip:{text}", "sip.number_domain")
     return uri.host, uri.port
 
 
-def _parsed(text: str, setting: str) -> Uri:
+def parsed_uri(text: str, setting: str) -> Uri:
+    """A SIP URI of the settings. Raises ConfigError, naming the setting."""
     try:
         uri = parse_uri(text, setting)
     except SipError as exc:

@@ -30,6 +30,7 @@ from signaling.sip.gateway.setup import (
     door_of,
     listeners,
     local_media,
+    registration,
     server_tls,
     session_headers,
 )
@@ -45,6 +46,7 @@ from signaling.sip.protocol import (
     HangUp,
     MediaAgreed,
     News,
+    RegistrationChanged,
     Reject,
     TransferProgressed,
 )
@@ -76,6 +78,7 @@ class SipGateway:
         settings = agent.settings.sip
         codecs_of(settings)
         self._destinations = Destinations(settings)
+        self._registration = registration(settings)
         self._agent = agent
         self._registry = registry
         self._legs: dict[str, Leg] = {}
@@ -110,6 +113,8 @@ class SipGateway:
         except OSError as exc:
             where = f"{sip.host}:{sip.port}"
             raise EnvironmentFault(f"cannot listen for SIP on {where}: {exc.strerror or type(exc).__name__}") from exc
+        if self._registration is not None:
+            self.endpoint.register(self._registration)
         log.info("listening for SIP", extra={"addresses": [f"{t}:{h}:{p}" for t, h, p in self.endpoint.addresses]})
         return self
 
@@ -195,6 +200,10 @@ class SipGateway:
     def _on_news(self, news: News) -> None:
         if isinstance(news, CallOffered):
             self._offered(news)
+            return
+        if isinstance(news, RegistrationChanged):
+            level = logging.INFO if news.registered or self.endpoint.agent.draining else logging.WARNING
+            log.log(level, "registered" if news.registered else "not registered", extra={"status": news.status})
             return
         leg = self._legs.get(news.call)
         if leg is None:

@@ -12,10 +12,11 @@ from agent.media.rtp_session import RtpSession, SrtpKey, SrtpSuite
 from agent.media.rtp_watch import RtpLimits
 from signaling.sip.defence import Door, DoorSettings, Stance
 from signaling.sip.digest import Account, DigestServer
-from signaling.sip.gateway.destinations import proxy_of
+from signaling.sip.gateway.destinations import parsed_uri, proxy_of
 from signaling.sip.message import Request
 from signaling.sip.negotiation import Agreement, LocalMedia
 from signaling.sip.peer import Peer, TransportName, same_host
+from signaling.sip.registration import RegistrationSettings
 from signaling.sip.sdp import Crypto
 from signaling.sip.stack import AgentSettings
 from signaling.sip.transport.endpoint import Listen
@@ -30,6 +31,7 @@ __all__ = [
     "limits_of",
     "listeners",
     "local_media",
+    "registration",
     "rtp_session",
     "server_tls",
     "session_headers",
@@ -71,6 +73,14 @@ def agent_settings(settings: SipSettings) -> AgentSettings:
         ringing_limit_s=settings.ringing_s,
         transfer_limit_s=settings.transfer_s,
     )
+
+
+def registration(settings: SipSettings) -> RegistrationSettings | None:
+    """What to register where, if anything. Raises ConfigError."""
+    registrars = tuple(parsed_uri(text, "sip.registrars") for text in settings.registrars)
+    if not registrars:
+        return None
+    return RegistrationSettings(settings.username, registrars, expires_s=settings.register_s)
 
 
 def server_tls(settings: SipSettings) -> ssl.SSLContext | None:

@@ -60,7 +60,16 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
     assert method == "POST"
     assert headers["Authorization"] == "Bearer s3cret"
     assert body == {
-        "session": {"id": "c-9", "channel": "sip", "language": "en", "caller": "+15550100", "state": {"step": 2}},
+        "session": {
+            "id": "c-9",
+            "channel": "sip",
+            "language": "en",
+            "caller": "+15550100",
+            "state": {"step": 2},
+            "called": None,
+            "headers": {},
+            "direction": "in",
+        },
         "kind": "speech",
         "text": "hello",
         "confidence": 0.5,
