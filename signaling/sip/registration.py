@@ -172,19 +172,22 @@ class Registration:
 
     def _granted_s(self, response: Response) -> int:
         """What the registrar says of our own contact, else of all (section 10.2.4)."""
-        ours = self._own_hosts()
-        for value in response.headers.values("Contact"):
-            try:
-                contact = parse_name_addr(value, "Contact")
-                expires = get_param(contact.params, "expires")
-                if expires and any(same_host(contact.uri.host, host) for host in ours):
-                    return _bounded(parse_delta(expires, "Contact"))
-            except SipError:
-                continue
         try:
-            return _bounded(parse_delta(response.headers.get("Expires") or str(self._expires_s), "Expires"))
+            return _bounded(self._own_expires_s(response) or self._all_expires_s(response))
         except SipError:
+            # It has us in its book, however badly it says for how long.
             return self._expires_s
+
+    def _own_expires_s(self, response: Response) -> int | None:
+        for value in response.headers.values("Contact"):
+            contact = parse_name_addr(value, "Contact")
+            expires = get_param(contact.params, "expires")
+            if expires and any(same_host(contact.uri.host, host) for host in self._own_hosts()):
+                return parse_delta(expires, "Contact")
+        return None
+
+    def _all_expires_s(self, response: Response) -> int:
+        return parse_delta(response.headers.get("Expires") or str(self._expires_s), "Expires")
 
     def _own_hosts(self) -> list[str]:
         return [host for host, _ in self._stack.settings.contacts.values()]
