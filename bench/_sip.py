@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -137,6 +138,9 @@ async def serve() -> None:
     async with Ticker(on_lag=lags.append) as ticker:
         agent: Any = _Talkers(settings, ticker)
         async with SipGateway(agent, CallRegistry(agent)):
+            # As `rejoinder serve` does once all is loaded.
+            gc.collect()
+            gc.freeze()
             print(json.dumps({"port": port}), flush=True)
             while await reader.readline():
                 told = {"cpu_s": time.process_time(), "at_s": time.monotonic(), "frames": agent.frames}
@@ -266,6 +270,9 @@ class _Callers:
 
 async def measure(calls: int, seconds: float) -> LoadResult:
     """A fresh server, `calls` callers who talk and are talked to, for `seconds`."""
+    # Nor may a collection here delay what is measured there.
+    gc.collect()
+    gc.freeze()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench._sip"),
