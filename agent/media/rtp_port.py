@@ -11,6 +11,7 @@ import logging
 import random
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from agent.media.fec import FecPolicy
 from agent.media.frames import FRAME_MS, Pcm
 from agent.media.inbound import AudioReceiver
 from agent.media.jitter import JitterBuffer
+from agent.media.keymerge import KeyMerge
 from agent.media.liveness import SilenceWatch
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
@@ -48,6 +50,8 @@ RTP_HEADER_BYTES = 12
 COMFORT_NOISE = 13
 """RFC 3551 table 4; senders use it whether or not it was negotiated."""
 REPORTS_REMEMBERED = 4
+MAX_WAITING_KEYS = 64
+"""As AudioReceiver's."""
 VANISHED = "peer vanished"
 
 
@@ -93,6 +97,8 @@ class RtpPort:
         self._remote_loss = 0.0
         self._round_trip_s: float | None = None
         self._reports: dict[int, float] = {}
+        self._keys = KeyMerge()
+        self._pressed: deque[str] = deque(maxlen=MAX_WAITING_KEYS)
         self._fec = FecPolicy(settings.expected_loss_pct)
         self.tap: MediaTap | None = None
         self._session = session
@@ -115,11 +121,6 @@ class RtpPort:
     def on_hold(self) -> bool:
         """The peer does not hear us."""
         return not self._session.sends
-
-    @property
-    def takes_events(self) -> bool:
-        """Key presses may come as telephone-events."""
-        return self._session.event is not None
 
     @property
     def stream_info(self) -> StreamInfo:
@@ -149,6 +150,11 @@ class RtpPort:
             self._receiver = self._make_receiver(session)
         speech = session.sends and session.hears
         self._watch.expect(Expected.SPEECH if speech else Expected.NOTHING, self._now())
+
+    def press(self, digit: str) -> None:
+        """A key press of the peer that came by signalling."""
+        if self._keys.take(digit, "info", self._now()):
+            self._pressed.append(digit)
 
     def send_dtmf(self, digits: str) -> None:
         """Send key presses: RFC 4733 where it was agreed on, by signalling elsewhere. Raises MediaError."""
@@ -286,8 +292,10 @@ class RtpPort:
         if self.tap is not None:
             self.tap.on_tick(tick, now, speech, (frame,))
         sink.on_audio(frame)
-        for digit in digits:
+        pressed = [digit for digit in digits if self._keys.take(digit, "rtp", now)]
+        for digit in [*pressed, *self._pressed]:
             sink.on_dtmf(digit)
+        self._pressed.clear()
         if self._session.hears:
             match self._silence.check(self._last_at, now):
                 case "stalled", silence_s:

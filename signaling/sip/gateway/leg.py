@@ -83,9 +83,6 @@ class Conversation(Protocol):
     @property
     def id(self) -> str: ...
 
-    def press(self, digit: str) -> None:
-        """A key press of the caller."""
-
     def hangup(self, reason: str) -> None:
         """End it; idempotent."""
 
@@ -167,8 +164,6 @@ class Leg:
         self._place = place
         self._established = False
         self._held = False
-        self._keys_by_info: bool | None = None
-        """How this peer sends key presses, by its first one: some send each both ways."""
 
     # News of the SIP call
 
@@ -200,9 +195,8 @@ class Leg:
 
     def on_digit(self, digit: str) -> None:
         """A key press by INFO."""
-        if self.conversation is not None and self._keys_by_info is not False:
-            self._keys_by_info = True
-            self.conversation.press(digit)
+        if self.port is not None:
+            self.port.press(digit)
 
     def on_ended(self, news: CallEnded) -> None:
         """The SIP call is over."""

@@ -186,6 +186,10 @@ async def test_a_key_press_without_any_marker_is_told_once() -> None:
         phone.clock.run()
     phone.clock.run(20)
     assert phone.ear.digits == ["#"]
+    phone.port.press("#")
+    phone.port.press("7")
+    phone.clock.run()
+    assert phone.ear.digits == ["#", "7"]
 
 
 async def test_key_presses_leave_as_events_and_by_signalling_where_there_are_none() -> None:
