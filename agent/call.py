@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
@@ -243,9 +243,9 @@ class Call:
             raise NotInterruptible("the reply cannot be interrupted")
         self.feed(turns.ClientCancelled())
 
-    def respond(self) -> None:
-        """Ask the hook again without a new turn of the caller (kind `event`)."""
-        self.feed(turns.RespondAgain())
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        """Ask the hook again without a new turn of the caller (kind `event`). `data`: what has happened."""
+        self.feed(turns.RespondAgain(data or {}))
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None

@@ -44,6 +44,7 @@ __all__ = [
     "RecordingSettings",
     "ServerSettings",
     "Settings",
+    "SipSettings",
     "TtsSettings",
     "TurnSettings",
     "load_settings",
@@ -459,6 +460,97 @@ class BridgeSettings(_Group):
         return value
 
 
+class SipSettings(_Group):
+    """The telephone door (docs/telephony.md)."""
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    """Address to listen on, for signalling and RTP."""
+    port: int = Field(5060, ge=1, le=65535)
+    """Of UDP and TCP."""
+    tls_port: int = Field(5061, ge=1, le=65535)
+    transports: tuple[Literal["udp", "tcp", "tls"], ...] = ("udp", "tcp")
+    tls_certificate: Path | None = None
+    """PEM; with its key in the same file or in `tls_key`."""
+    tls_key: Path | None = None
+    tls_authorities: Path | None = None
+    """PEM of those whose certificates are taken when we connect; unset: the system's."""
+    advertised_address: str | None = None
+    """The address that peers reach us at, behind NAT or when `host` is 0.0.0.0."""
+    trusted: tuple[str, ...] = ()
+    """Addresses and networks of trunks and PBXs (`203.0.113.7`, `10.0.0.0/8`) that call without a password."""
+    users: dict[str, SecretStr] = Field(default_factory=dict)
+    """Who may call with a password: `REJOINDER_SIP__USERS={"alice": "secret"}`."""
+    realm: str = Field("rejoinder", min_length=1, max_length=128)
+    open: bool = False
+    """Take the calls of everybody. Only in a network of your own: on the Internet scanners call within minutes."""
+    stance: Literal["silence", "forbid"] = "silence"
+    """What strangers get: no answer, or 403."""
+    codecs: tuple[Literal["PCMU", "PCMA", "G722", "opus"], ...] = ("PCMU", "PCMA", "G722", "opus")
+    rtp_port_min: int | None = Field(None, ge=1, le=65535)
+    rtp_port_max: int | None = Field(None, ge=1, le=65535)
+    """UDP ports of RTP and RTCP, two a call; unset: any that the system gives."""
+    srtp: Literal["off", "tls", "any", "required"] = "tls"
+    """SDES is taken: never, when the signalling is encrypted, always, always and nothing else."""
+    dial: tuple[str, ...] = ()
+    """Where calls and transfers may go, with `*` for anything: `+4930*`, `sip:*@pbx.example`. Empty: nowhere."""
+    destinations: dict[str, str] = Field(default_factory=dict)
+    """Names for numbers and SIP URIs, which may always be called: `sales = "sip:200@pbx.example"`."""
+    number_domain: str | None = None
+    """Host, or host:port, that plain numbers are called at; unset: `proxy`."""
+    proxy: str | None = None
+    """First hop of what we send, as `sip:proxy.example:5060;transport=tcp`."""
+    registrars: tuple[str, ...] = ()
+    """Providers' registrars, tried in this order: `sip:provider.example;transport=tcp`. `username` is registered."""
+    register_s: int = Field(600, ge=30, le=86_400)
+    """How long a registration is asked for; it is refreshed at three quarters of what is granted."""
+    username: str = "agent"
+    """Of our own address, and of the account."""
+    password: SecretStr | None = None
+    """For challenges to our requests: `REJOINDER_SIP__PASSWORD`."""
+    ringing_s: float = Field(60.0, ge=1, le=180)
+    """A call that nobody has answered by then is given up."""
+    transfer_s: float = Field(45.0, ge=1, le=300)
+    """A transfer whose outcome is not known by then has failed."""
+    session_headers: tuple[str, ...] = ()
+    """Header fields of the INVITE that the hook gets in `session.metadata`, as `X-Customer`."""
+    rtp_first_s: float = Field(30.0, gt=0)
+    rtp_silence_s: float = Field(60.0, gt=0)
+    hold_s: float = Field(1800.0, gt=0)
+    """A call ends without RTP for this long: from the answer, in conversation, on hold."""
+
+    @field_validator("trusted")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            ipaddress.ip_network(text, strict=False)
+        return value
+
+    @field_validator("host", "advertised_address")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            ipaddress.ip_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _can_serve(self) -> Self:
+        if not self.enabled:
+            return self
+        if self.advertised_address is None and ipaddress.ip_address(self.host).is_unspecified:
+            raise ValueError("advertised_address is needed when host is every address of this machine")
+        if not (self.open or self.trusted or self.users):
+            raise ValueError("nobody may call: set trusted, users (REJOINDER_SIP__USERS) or open")
+        if "tls" in self.transports and self.tls_certificate is None:
+            raise ValueError("tls_certificate is needed for the transport tls")
+        if not self.transports or not self.codecs:
+            raise ValueError("transports and codecs must each name at least one")
+        low, high = self.rtp_port_min, self.rtp_port_max
+        if (low is None) != (high is None) or (low is not None and high is not None and high - low < 1):
+            raise ValueError("rtp_port_min and rtp_port_max are set together, and hold at least two ports")
+        return self
+
+
 class Settings(BaseSettings):
     """The whole tree."""
 
@@ -480,15 +572,19 @@ class Settings(BaseSettings):
     cache: CacheSettings = Field(default_factory=CacheSettings)
     turn: TurnSettings = Field(default_factory=TurnSettings)
     bridges: BridgeSettings = Field(default_factory=BridgeSettings)
+    sip: SipSettings = Field(default_factory=SipSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
     @model_validator(mode="after")
-    def _bridges_need_one_process(self) -> Self:
+    def _one_process_has_the_telephone(self) -> Self:
+        if self.server.workers == 1:
+            return self
         bridges = self.bridges
-        opened = bridges.asterisk or bridges.twilio_auth_token is not None or bridges.audiosocket_port is not None
-        if opened and self.server.workers > 1:
+        if bridges.asterisk or bridges.twilio_auth_token is not None or bridges.audiosocket_port is not None:
             raise ValueError("bridges: expected server.workers = 1; calls over a bridge are not given to workers")
+        if self.sip.enabled:
+            raise ValueError("sip.enabled needs server.workers = 1: start one process a SIP port instead")
         return self
 
     @classmethod
@@ -548,6 +644,8 @@ SECRETS = (
     ("cache", "redis_password"),
     ("turn", "secret"),
     ("bridges", "twilio_auth_token"),
+    ("sip", "users"),
+    ("sip", "password"),
 )
 
 

@@ -337,6 +337,10 @@ class Reply:
                     self.speaker.stop()
                 self._host.on_closing(self._hang_up)
                 return True
+            case Transfer() if self.turn.session.channel == "sip":
+                # The call is over only once the transfer is known to have worked.
+                self.speaker.when_reached(lambda: self._host.on_action(action))
+                return True
             case Transfer():
                 self._hang_up = "transferred"
                 self._host.on_closing(self._hang_up)

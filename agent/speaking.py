@@ -147,6 +147,7 @@ class Speaking:
             language=self.host.language,
             history=self._history.items,
             interrupted=self._history.take_interrupted(),
+            data=ask.data,
         )
         answer = self._adopted(ask, turn) or self._begin(ask.revision, turn)
         answer.ask = ask

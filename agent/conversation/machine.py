@@ -174,9 +174,9 @@ class TurnMachine:
                 return self._digit(digit, now)
             case ClientCancelled():
                 return self._cancelled(now)
-            case RespondAgain():
+            case RespondAgain(data):
                 stop = self._give_up("client", now)
-                return [*self._speculation.drop(), *stop, *self._ask(now, Ask(0, "event"), Why.RESPOND)]
+                return [*self._speculation.drop(), *stop, *self._ask(now, Ask(0, "event", data=data), Why.RESPOND)]
             case Listened(listen):
                 self.expect = listen
                 return []

@@ -52,7 +52,12 @@ class Session:
     state: MutableMapping[str, Any] = field(default_factory=dict)
     """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What the channel was told beside the audio, by the names that the settings allow (docs/bridges.md)."""
+    """What the channel was told beside the audio, by the names that the settings allow: header fields of an INVITE
+    (`sip.session_headers`), parameters of a bridge (`bridges.parameters`)."""
+    called: str | None = None
+    """Number or name that was dialled (channel `sip`)."""
+    direction: Literal["in", "out"] = "in"
+    """`out`: the agent has called; `caller` is then who was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part."""
+    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part.
+
+    On the channel `sip` it ends the call only once it is known to have worked; else an `event` turn follows whose
+    `data` is `{"event": "transfer", "to": ..., "outcome": "busy" | "no_answer" | "refused" | "failed", "status": ...}`.
+    """
 
     to: str
 

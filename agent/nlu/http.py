@@ -67,6 +67,7 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
             "caller": session.caller,
             "state": dict(session.state),
             "metadata": dict(session.metadata),
+            **({"called": session.called, "direction": session.direction} if session.channel == "sip" else {}),
         },
         "kind": turn.kind,
         "text": turn.text,

@@ -203,7 +203,7 @@ class _Stage:
                 case "cancel":
                     call.cancel_reply()
                 case "respond":
-                    call.respond()
+                    call.respond(command.get("data"))
                 case "configure":
                     call.configure(
                         voice=command["voice"], language=command["language"], silence_ms=command["silence_ms"]

@@ -67,6 +67,8 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
             "caller": "+15550100",
             "state": {"step": 2},
             "metadata": {"queue": "sales"},
+            "called": None,
+            "direction": "in",
         },
         "kind": "speech",
         "text": "hello",
