@@ -88,7 +88,7 @@ def test_a_damaged_slot_is_told(head: int) -> None:
     memory, writer, reader = ring()
     writer.put(deque([b"a"]))
     memory[HEADER_BYTES : HEADER_BYTES + 4] = head.to_bytes(4, "little")
-    with pytest.raises(ProtocolError, match="damaged|no end"):
+    with pytest.raises(ProtocolError, match=r"damaged|no end"):
         reader.take()
 
 
