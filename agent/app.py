@@ -11,9 +11,13 @@ from types import MappingProxyType
 
 from agent import models
 from agent.asr.factory import create_recognizer
+from agent.asr.protocol import Recognizer
 from agent.call import Call
 from agent.config import Settings
+from agent.core.hosted import open_core_client
 from agent.core.pool import WorkerPool
+from agent.core.remote_asr import RemoteRecognizer
+from agent.core.remote_tts import RemoteSynthesizer
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
@@ -166,9 +170,15 @@ async def open_parts(
     if close is not None:
         stack.push_async_callback(close)
     await stack.enter_async_context(vad)
-    recognizer = await create_recognizer(settings, pool)
+    recognizer: Recognizer
+    voice: Synthesizer | None = None
+    if settings.core.url:
+        core = await stack.enter_async_context(open_core_client(settings))
+        recognizer, voice = RemoteRecognizer(core), RemoteSynthesizer(core)
+    else:
+        recognizer = await create_recognizer(settings, pool)
     stack.push_async_callback(recognizer.close)
-    synthesizer: Synthesizer = await create_synthesizer(settings, pool)
+    synthesizer: Synthesizer = await create_synthesizer(settings, pool, primary=voice)
     stack.push_async_callback(synthesizer.close)
     if settings.cache.enabled:
         cache = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
