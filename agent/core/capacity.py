@@ -31,7 +31,10 @@ MAX_STREAM_SHARE = 1 / 3
 ROUNDS = 2
 """The best of so many: another program may have had the core in one."""
 
-PROBE_FINAL_S = 5.0
+MIN_STREAMS = 4
+"""A probe on a machine that is busy for a moment must not make a core that refuses what it could carry."""
+
+PROBE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,14 @@ class Probe:
 
 
 def recognition_streams(probe: Probe, *, threads: int, partial_every_ms: int) -> int:
-    """Turns that `threads` cores can read at once; at least one."""
+    """Turns that `threads` cores can read at once; at least `MIN_STREAMS`."""
     share = min(MAX_STREAM_SHARE, probe.took_s / 2 / (partial_every_ms / 1000))
-    return max(1, math.floor(threads * FILL_SHARE / (share * SPEAKING_SHARE)))
+    return max(MIN_STREAMS, math.floor(threads * FILL_SHARE / (share * SPEAKING_SHARE)))
 
 
 def synthesis_streams(probe: Probe, *, threads: int) -> int:
-    """Clauses that `threads` cores can speak at once, each as fast as it is heard; at least one."""
-    return max(1, math.floor(threads * FILL_SHARE / (probe.real_time_factor * SPEAKING_SHARE)))
+    """Clauses that `threads` cores can speak at once, each as fast as it is heard; at least `MIN_STREAMS`."""
+    return max(MIN_STREAMS, math.floor(threads * FILL_SHARE / (probe.real_time_factor * SPEAKING_SHARE)))
 
 
 async def probe_synthesizer(
@@ -101,6 +104,6 @@ async def probe_recognizer(
 
 def _babble() -> Pcm:
     rng = np.random.default_rng(0)
-    at = np.arange(round(PROBE_FINAL_S * HEARING_HZ)) / HEARING_HZ
+    at = np.arange(round(PROBE_S * HEARING_HZ)) / HEARING_HZ
     loudness = np.clip(np.sin(2 * np.pi * 4 * at), 0, 1)
     return np.asarray(rng.normal(0, 3000, len(at)) * loudness, np.int16)

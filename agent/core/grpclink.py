@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,9 @@ from agent.core.link import SILENCE_S, Link, LinkState
 from agent.core.sockets import claim_path, remove_socket
 from agent.core.tls import TlsFiles
 from agent.errors import CoreLost, EnvironmentFault, ProtocolError
+
+# What it has to say comes as an error with the right words from here; its own lines would stand beside them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 try:
     import grpc

@@ -201,7 +201,7 @@ class RecognitionStream:
         except EngineError as exc:
             self._fault(generation, fault_of(exc), str(exc))
             return
-        self._told_revision = read.revision
+        self._told_revision = max(self._told_revision, read.revision)
         _send(self._host, Final(self._number, generation, read))
 
     def _fault(self, generation: int, code: FaultCode, text: str) -> None:

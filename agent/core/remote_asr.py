@@ -30,6 +30,9 @@ FINAL_DEADLINE_S = 2.5
 AWAY_DEADLINE_S = 0.5
 """A final that is asked for while the core is away waits this long for it."""
 
+RETRY_S = 0.25
+"""A stream that the core refused is asked for again, with all its audio, this much later."""
+
 MAX_KEPT_BYTES = 60 * 16_000 * 2
 """A turn of a minute (`conversation.max_turn_s`); of a longer one the newest is kept."""
 
@@ -98,6 +101,7 @@ class RemoteRecognizerStream:
         self._kept_bytes = 0
         self._stream: CoreStream | None = None
         self._refused: EngineError | None = None
+        self._retry_at = 0.0
         self._sequence = 0
         self._generation = 0
         self._base = 0
@@ -133,10 +137,10 @@ class RemoteRecognizerStream:
         self._kept_bytes += len(data)
         while self._kept_bytes > MAX_KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popleft())
-        if self._stream is None:
-            self._open()
-        else:
+        if self._stream is not None:
             self._send(parts)
+        elif asyncio.get_running_loop().time() >= self._retry_at:
+            self._open()
 
     def partial(self) -> Hypothesis:
         """The newest reading."""
@@ -217,6 +221,7 @@ class RemoteRecognizerStream:
         """See StreamOwner."""
         self._stream = None
         self._refused = error
+        self._retry_at = asyncio.get_running_loop().time() + (0.0 if isinstance(error, CoreLost) else RETRY_S)
         # A stream opened anew counts its readings from the beginning; what is told here must go on.
         self._base = self._hypothesis.revision
         self._fail(error)
