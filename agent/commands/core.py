@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,12 @@ from agent.config import Settings
 from agent.core.address import CoreAddress
 from agent.core.coremetrics import CoreMetrics
 from agent.core.hosted import check_listening, open_core, serve_core
+from agent.media.priority import favour_media_thread
 from agent.observe import logs
 
 __all__ = ["configure", "overrides", "run"]
+
+log = logging.getLogger(__name__)
 
 
 def configure(command: argparse.ArgumentParser) -> None:
@@ -73,4 +77,7 @@ async def _run(settings: Settings, *, as_json: bool) -> None:
         async with open_core(settings, CoreMetrics()) as core:
             gc.collect()
             gc.freeze()
+            if settings.media.priority == "auto":
+                # Frames wait for this thread as they do for the media thread of an edge.
+                log.info("link thread", extra={"priority": favour_media_thread()})
             await serve_core(core, settings.core, stop=stop, hurry=hurry, on_listening=announce)
