@@ -172,9 +172,11 @@ async def open_parts(
     await stack.enter_async_context(vad)
     recognizer: Recognizer
     voice: Synthesizer | None = None
+    # Judged in the recogniser's process, the sound of a turn needs no second hop and no model here.
+    heard_there = bool(settings.core.url) and settings.core.evidence
     if settings.core.url:
         core = await stack.enter_async_context(open_core_client(settings))
-        recognizer, voice = RemoteRecognizer(core), RemoteSynthesizer(core)
+        recognizer, voice = RemoteRecognizer(core, listen=heard_there), RemoteSynthesizer(core)
     else:
         recognizer = await create_recognizer(settings, pool)
     stack.push_async_callback(recognizer.close)
@@ -183,10 +185,11 @@ async def open_parts(
     if settings.cache.enabled:
         cache = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
         synthesizer = await stack.enter_async_context(cache)
-    turn_model = await load_turn_model(settings, pool)
+    turn_model = None if heard_there else await load_turn_model(settings, pool)
 
     def turn_sound() -> TurnSound | None:
-        return TurnSound(turn_model, pool) if settings.listening.endpoint == "fused" else None
+        fused = settings.listening.endpoint == "fused" and not heard_there
+        return TurnSound(turn_model, pool) if fused else None
 
     phrases = PhraseBook(settings.phrases, synthesizer)
     await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))

@@ -340,6 +340,8 @@ class CoreSettings(_Group):
 
     url: str = ""
     """Edge: where the core is, `shm:/PATH`, `unix:/PATH` or `tcp://HOST:PORT`; empty: engines are in this process."""
+    evidence: bool = True
+    """Edge: the core judges the sound of a turn beside its words; false: this process does."""
     listen: tuple[str, ...] = ()
     """Core: addresses of the same kinds; at least one."""
     shards: tuple[str, ...] = ()

@@ -228,6 +228,7 @@ class _Writer:
         self.number(read.confidence)
         self.number(read.end_of_turn)
         self.u32(read.revision)
+        self.number(read.sound)
 
 
 class _Reader:
@@ -299,6 +300,7 @@ class _Reader:
             confidence=self.finite("hypothesis.confidence"),
             end_of_turn=self.optional("hypothesis.end_of_turn"),
             revision=self.u32("hypothesis.revision"),
+            sound=self.optional("hypothesis.sound"),
         )
 
     def priority(self) -> Priority:

@@ -29,6 +29,7 @@ from agent.core.tls import TlsFiles
 from agent.errors import ConfigError, EnvironmentFault, UnsupportedLanguage
 from agent.language import primary_language
 from agent.listening.silero import MODEL_FILE, VadEngine
+from agent.listening.sound import TurnSound, load_turn_model
 from agent.media.frames import Pcm
 from agent.media.priority import favour_engine_thread
 from agent.observe.metrics import CONTENT_TYPE
@@ -92,9 +93,12 @@ async def open_core(settings: Settings, metrics: CoreMetrics) -> AsyncIterator[C
             )
         vad = VadEngine(models.require("silero-vad", settings.models) / MODEL_FILE, prepare=prepare)
         await stack.enter_async_context(vad)
+        turn_model = await load_turn_model(settings, pool)
         # In the order they were asked for.
         ordered = {name: shards[name] for name in core.shards}
-        yield await stack.enter_async_context(CoreServer(_name("core"), ordered, metrics, vad=vad))
+        yield await stack.enter_async_context(
+            CoreServer(_name("core"), ordered, metrics, vad=vad, turn_sound=lambda: TurnSound(turn_model, pool))
+        )
 
 
 async def serve_core(

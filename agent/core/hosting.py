@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from agent.core.messages import (
 from agent.core.urgency import Urgency, urgency
 from agent.errors import EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
 from agent.listening.silero import VadEngine
+from agent.listening.sound import TurnSound
 from agent.media.frames import HEARING_SAMPLES
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 
@@ -115,7 +117,8 @@ class RecognitionStream:
         opened: what the edge asked for.
         recognizer: of the shard.
         host: the session.
-        vad: computes Evidence if the edge asked to listen; None where none is loaded.
+        vad: tells speech from other sound if the edge asked to listen; None where none is loaded.
+        sound: judges the sound of the turn beside each final, if the edge asked to listen.
         credits: how many frames may be on the way.
 
     Raises UnsupportedLanguage and EngineError of the engine.
@@ -128,6 +131,7 @@ class RecognitionStream:
         host: Host,
         *,
         vad: VadEngine | None = None,
+        sound: TurnSound | None = None,
         credits: Callable[[], int] = lambda: CREDITS,
     ) -> None:
         self._number = opened.stream
@@ -141,6 +145,7 @@ class RecognitionStream:
         self._speech: float | None = None
         self._speech_told: float | None = None
         self._spare = np.zeros(0, np.int16)
+        self._sound = sound if opened.listen else None
         self._vad = vad.open(self._on_probability, self._on_vad_failure) if vad is not None and opened.listen else None
 
     def take(self, message: Message) -> None:
@@ -150,6 +155,8 @@ class RecognitionStream:
                 self._sequence = sequence
                 samples = np.frombuffer(pcm, "<i2").astype(np.int16, copy=False)
                 self._stream.push(samples)
+                if self._sound is not None:
+                    self._sound.push(samples)
                 if self._vad is not None:
                     self._listen(samples)
             case Read(generation=generation):
@@ -196,11 +203,17 @@ class RecognitionStream:
         self._speech = None
 
     async def _read(self, generation: int) -> None:
+        judging = None if self._sound is None else asyncio.create_task(self._sound.judge(), name="turn's sound")
         try:
             read = await self._stream.final()
+            if judging is not None:
+                read = replace(read, sound=await judging)
         except EngineError as exc:
             self._fault(generation, fault_of(exc), str(exc))
             return
+        finally:
+            if judging is not None:
+                judging.cancel()
         self._told_revision = max(self._told_revision, read.revision)
         _send(self._host, Final(self._number, generation, read))
 

@@ -11,6 +11,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ class RemoteRecognizer:
 
     Args:
         client: the line to the core; its owner closes it.
-        listen: ask for evidence beside the words.
+        listen: have the core judge speech and the end of the turn by sound too.
 
     Raises ConfigError when the core has no ASR shard.
     """
@@ -255,9 +256,7 @@ class RemoteRecognizerStream:
                 return
 
     def _take(self, read: Hypothesis) -> Hypothesis:
-        told = Hypothesis(
-            read.text, read.stable, read.words, read.confidence, read.end_of_turn, self._base + read.revision
-        )
+        told = replace(read, revision=self._base + read.revision)
         if told.revision >= self._hypothesis.revision:
             self._hypothesis = told
         return told

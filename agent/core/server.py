@@ -17,6 +17,7 @@ from agent.core.link import Link
 from agent.core.messages import Close, Fault, FaultCode, GoAway, Hello, Message, Model, Open
 from agent.errors import EngineError, RejoinderError
 from agent.listening.silero import VadEngine
+from agent.listening.sound import TurnSound
 from agent.media.frames import FRAME_MS
 from agent.tts.protocol import Synthesizer
 
@@ -58,6 +59,7 @@ class CoreServer:
         shards: by name: `asr:LANGUAGE`, `tts:VOICE`.
         metrics: counts.
         vad: for edges that ask for evidence beside the words.
+        turn_sound: makes what judges the sound of a turn, for the same edges.
         credits: frames a stream may have on the way, asked for with each acknowledgement.
     """
 
@@ -68,12 +70,14 @@ class CoreServer:
         metrics: CoreMetrics,
         *,
         vad: VadEngine | None = None,
+        turn_sound: Callable[[], TurnSound | None] = lambda: None,
         credits: Callable[[], int] = lambda: CREDITS,
     ) -> None:
         self.hello = Hello(name, tuple(shard.model for shard in shards.values()))
         self.shards = shards
         self.metrics = metrics
         self.vad = vad
+        self.turn_sound = turn_sound
         self.credits = credits
         self.draining = False
         self._sessions: dict[_Session, asyncio.Task[None]] = {}
@@ -250,7 +254,9 @@ class _Session:
     def _begin(self, asked: Open, shard: Shard) -> HostedStream:
         if asked.shard.startswith("asr:"):
             recognizer: Recognizer = shard.engine  # type: ignore[assignment]  # named so by whoever built the shard
-            return RecognitionStream(asked, recognizer, self, vad=self._core.vad, credits=self._core.credits)
+            core = self._core
+            sound = core.turn_sound() if asked.listen else None
+            return RecognitionStream(asked, recognizer, self, vad=core.vad, sound=sound, credits=core.credits)
         synthesizer: Synthesizer = shard.engine  # type: ignore[assignment]
         return SynthesisStream(asked, synthesizer, self)
 

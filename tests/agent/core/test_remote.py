@@ -54,6 +54,7 @@ class Plant:
     tts: ScriptedSynthesizer = field(default_factory=ScriptedSynthesizer)
     capacity: int = 8
     vad: object = None
+    turn_sound: object = lambda: None
     core: CoreServer = field(init=False)
     client: CoreClient = field(init=False)
     running: AsyncExitStack = field(init=False)
@@ -67,7 +68,7 @@ class Plant:
         chosen = {name: Shard(name, engine, self.capacity) for name, engine in (shards or engines).items()}  # type: ignore[arg-type]
         self.running = AsyncExitStack()
         self.core = await self.running.enter_async_context(
-            CoreServer("core", chosen, CoreMetrics(), vad=self.vad)  # type: ignore[arg-type]
+            CoreServer("core", chosen, CoreMetrics(), vad=self.vad, turn_sound=self.turn_sound)  # type: ignore[arg-type]
         )
         await self.running.enter_async_context(
             listening(self.address, LinkOptions(), self.core.accept, self.core.serving)
@@ -402,6 +403,26 @@ class TestTheCore:
             silent.push(FRAME)
             await silent.final()
             assert silent.evidence is None
+
+    async def test_the_sound_of_a_turn_is_judged_beside_its_final_when_asked_for(self, tmp_path: Path) -> None:
+        heard: list[Pcm] = []
+
+        class Sound:
+            def push(self, pcm: Pcm) -> None:
+                heard.append(pcm)
+
+            async def judge(self) -> float:
+                return 0.25
+
+        async with plant_in(tmp_path, turn_sound=Sound) as plant:
+            stream = RemoteRecognizer(plant.client, listen=True).stream(language="en")
+            stream.push(FRAME)
+            assert (await stream.final()).sound == 0.25
+            assert np.array_equal(np.concatenate(heard), FRAME)
+            other = RemoteRecognizer(plant.client).stream(language="en")
+            other.push(FRAME)
+            assert (await other.final()).sound is None
+            assert len(heard) == 1
 
 
 class TestStarting:
