@@ -10,6 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from prometheus_client.process_collector import ProcessCollector
+
 from agent.config import Settings
 from agent.core.address import CoreAddress
 from agent.core.coremetrics import CoreMetrics
@@ -74,7 +76,9 @@ async def _run(settings: Settings, *, as_json: bool) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     with stop_signals(stop, hurry):
         await check_listening(settings.core)
-        async with open_core(settings, CoreMetrics()) as core:
+        metrics = CoreMetrics()
+        ProcessCollector(registry=metrics.registry)
+        async with open_core(settings, metrics) as core:
             gc.collect()
             gc.freeze()
             if settings.media.priority == "auto":

@@ -25,7 +25,7 @@ from typing import Any, Self
 from agent.core.codec import MAX_BATCH_BYTES, decode_batch, join_batch
 from agent.core.health import health_handler
 from agent.core.link import SILENCE_S, Link, LinkState
-from agent.core.sockets import claim_path, remove_socket
+from agent.core.sockets import claim_path, claim_port, remove_socket
 from agent.core.tls import TlsFiles
 from agent.errors import CoreLost, EnvironmentFault, ProtocolError
 
@@ -225,6 +225,8 @@ class GrpcServer:
     async def __aenter__(self) -> Self:
         if self._path is not None:
             claim_path(self._path)
+        else:
+            await claim_port(self.address)
         server = grpc.aio.server(options=_SERVER)
         methods = {
             METHOD: grpc.stream_stream_rpc_method_handler(self._serve),
@@ -242,10 +244,7 @@ class GrpcServer:
             else:
                 self.port = server.add_insecure_port(self.address)
         except RuntimeError as exc:
-            raise EnvironmentFault(
-                f"cannot listen on {self.address}: it is taken, or not an address of this machine; set core.listen to "
-                "another one"
-            ) from exc
+            raise EnvironmentFault(f"cannot listen on {self.address}; set core.listen to another address") from exc
         if self._path is not None:
             self._path.chmod(0o600)
         await server.start()

@@ -30,7 +30,7 @@ from agent.core.messages import (
     Urge,
 )
 from agent.core.urgency import Urgency, urgency
-from agent.errors import EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
+from agent.errors import EngineError, EngineOverloaded, ProtocolError, UnsupportedLanguage, UnsupportedVoice
 from agent.listening.silero import VadEngine
 from agent.listening.sound import TurnSound
 from agent.media.frames import HEARING_SAMPLES
@@ -308,3 +308,5 @@ def _send(host: Host, message: Message) -> None:
         host.send(message)
     except EngineError as exc:
         log.debug("an answer could not be sent: %s", type(exc).__name__)
+    except ProtocolError as exc:
+        log.warning("an answer is too long to be sent: %s", exc)

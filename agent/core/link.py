@@ -323,7 +323,12 @@ class Link(ABC):
         if self.state in (LinkState.LOST, LinkState.CLOSED):
             return
         if self._on_batch is not None:
-            self._on_batch(messages)
+            try:
+                self._on_batch(messages)
+            except Exception:
+                # A fault of whoever takes the messages ends this link, and no other.
+                log.exception("messages could not be handled", extra={"link": self.name})
+                self._fail("messages could not be handled")
             return
         self._unread += messages
         if len(self._unread) > MAX_UNREAD:

@@ -37,6 +37,9 @@ RETRY_S = 0.25
 MAX_KEPT_BYTES = 60 * 16_000 * 2
 """A turn of a minute (`conversation.max_turn_s`); of a longer one the newest is kept."""
 
+MAX_TAG_CHARS = 35
+"""Of a language tag (BCP 47 section 4.4.1): a client's may be anything that begins like a language."""
+
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +75,9 @@ class RemoteRecognizer:
         if shard is None:
             known = ", ".join(self._shards())
             raise UnsupportedLanguage(f"language: the core reads {known}; got {language!r}")
-        stream = RemoteRecognizerStream(self._client, shard, language, tuple(hints), listen=self._listen)
+        stream = RemoteRecognizerStream(
+            self._client, shard, language[:MAX_TAG_CHARS], tuple(hints), listen=self._listen
+        )
         self._streams.add(stream)
         return stream
 

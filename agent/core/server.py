@@ -15,7 +15,7 @@ from agent.core.coremetrics import CoreMetrics
 from agent.core.hosting import CREDITS, HostedStream, RecognitionStream, SynthesisStream, fault_of
 from agent.core.link import Link
 from agent.core.messages import Close, Fault, FaultCode, GoAway, Hello, Message, Model, Open
-from agent.errors import EngineError, RejoinderError
+from agent.errors import EngineError, ProtocolError, RejoinderError
 from agent.listening.silero import VadEngine
 from agent.listening.sound import TurnSound
 from agent.media.frames import FRAME_MS
@@ -280,12 +280,12 @@ class _Session:
     def _tick(self) -> None:
         self._timer = None
         began = time.monotonic()
-        try:
-            for _, stream in tuple(self._streams.values()):
+        for _, stream in tuple(self._streams.values()):
+            try:
                 stream.tick()
-        except EngineError as exc:
-            # No room for news: the next tick has newer ones.
-            log.debug("news could not be sent: %s", type(exc).__name__)
+            except (EngineError, ProtocolError) as exc:
+                # No room for news, or too long: the next tick has newer ones.
+                log.debug("news could not be sent: %s", type(exc).__name__)
         self._core.metrics.tick(time.monotonic() - began)
         if self._streams and not self._lost.is_set():
             self._arm()

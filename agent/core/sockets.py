@@ -1,7 +1,8 @@
-"""Unix sockets that a core listens on: a path left by one that was killed is taken, one in use is not."""
+"""Addresses that a core listens on: a path left by one that was killed is taken, one in use is not."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from agent.errors import EnvironmentFault
 
-__all__ = ["bind_unix", "claim_path", "remove_socket"]
+__all__ = ["bind_unix", "claim_path", "claim_port", "remove_socket"]
 
 MAX_PATH_BYTES = 107
 """sun_path of unix(7), without its final zero."""
@@ -43,6 +44,26 @@ def claim_path(path: Path) -> None:
                 raise EnvironmentFault(f"{path}: {exc.strerror or exc}") from exc
             raise EnvironmentFault(f"{path} is taken by another core: stop it, or set core.listen to another path")
     remove_socket(path)
+
+
+async def claim_port(address: str) -> None:
+    """Make sure that `address`, HOST:PORT, can be listened on: what gRPC says of one that cannot names no reason.
+
+    Raises EnvironmentFault: the port is taken, or the host is none of this machine.
+    """
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found[0][4])
+            probe.listen(1)
+    except OSError as exc:
+        why = f"this machine has no address {host}"
+        if exc.errno in (errno.EADDRINUSE, errno.EACCES):
+            why = "it is taken" if exc.errno == errno.EADDRINUSE else "no permission"
+        raise EnvironmentFault(f"cannot listen on {address}: {why}; set core.listen to another address") from exc
 
 
 def bind_unix(path: Path, kind: socket.SocketKind) -> socket.socket:

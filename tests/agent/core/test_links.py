@@ -386,7 +386,7 @@ async def test_a_socket_in_use_is_not_taken_over(transport: str, tmp_path: Path)
         ("unix:/nowhere/c", "no folder /nowhere"),
         ("shm:{folder}/" + "x" * 120, "at most 107 bytes"),
         ("unix:{folder}/file", "no socket"),
-        ("tcp://203.0.113.1:1", "not an address of this machine"),
+        ("tcp://203.0.113.1:1", "this machine has no address 203.0.113.1"),
         ("inproc:", "nobody can reach"),
     ],
 )
@@ -407,3 +407,18 @@ async def test_a_tcp_port_in_use_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(EnvironmentFault, match=f"cannot listen on 127.0.0.1:{real.port}"):
             async with listening(real, LinkOptions(), lambda _: None, lambda _: True):
                 pytest.fail("two cores on one port")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_fault_of_whoever_takes_the_messages_ends_that_link_only(transport: str, tmp_path: Path) -> None:
+    async with pair(transport, tmp_path) as (edge, core):
+
+        def broken(_messages: Sequence[Message]) -> None:
+            raise RuntimeError("a fault")
+
+        core.link._on_batch = broken
+        edge.link.send(Ack(1, 1, 1))
+        await core.until(lambda: core.lost)
+        assert core.lost == ["messages could not be handled"]
+        await core.link.close()
+        await edge.until(lambda: edge.lost)
