@@ -79,25 +79,13 @@ def recorded() -> Pcm:
     return pcm
 
 
-ECHO = {"REJOINDER_NLU__KIND": "echo", "REJOINDER_CONVERSATION__GREET": "false"}
-
-
-async def test_recorded_words_are_answered_over_shared_memory(start_core, start_server, tmp_path: Path) -> None:
-    url = f"shm:{tmp_path}/core.sock"
-    start_core(url)
-    async with Call(start_server(REJOINDER_CORE__URL=url, **ECHO), 16_000) as caller:
-        caller.to_say.append(recorded())
-        await caller.until(lambda: caller.transcripts("agent"), "an answer to the recorded words", 40)
-        assert "go forward" in caller.transcripts("user")[0].lower()
-        assert caller.heard
-
-
 async def test_a_call_outlives_the_core_that_was_killed_under_it(start_core, start_server, tmp_path: Path) -> None:
     url = f"unix:{tmp_path}/core.sock"
     core = start_core(url)
     server = start_server(
         REJOINDER_CORE__URL=url,
-        **ECHO,
+        REJOINDER_NLU__KIND="echo",
+        REJOINDER_CONVERSATION__GREET="false",
         # The voice has nobody to stand in for it: what is heard without a core was made before.
         REJOINDER_TTS__FALLBACK="none",
     )
