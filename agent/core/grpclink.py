@@ -50,7 +50,10 @@ KEEPALIVE_MS = 1000
 """gRPC 1.85 takes anything below for this."""
 
 KEEPALIVE_TIMEOUT_MS = 400
-"""With a heartbeat each 250 ms a dead host is noticed after 400 to 700 ms."""
+"""For the kernel of a dead host: with a heartbeat each 250 ms it is noticed after 400 to 700 ms."""
+
+PING_TIMEOUT_MS = 2000
+"""For a process: one that has too little CPU must not be taken for dead."""
 
 MAX_STREAMS = 16
 """HTTP/2 streams of a connection: one link, health checks, and an edge that has just come back."""
@@ -69,7 +72,7 @@ _COMMON: list[tuple[str, int]] = [
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     # Without it an unanswered ping is waited for a minute.
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),

@@ -30,18 +30,19 @@ class Heartbeat:
         self._silence_s = silence_s
         self._heard_at = now
         self._beat_at = now
+        self._heard_since = False
 
     def heard(self, now: float) -> None:
         """Anything came from the peer."""
         self._heard_at = now
+        self._heard_since = True
 
     def beat(self, now: float) -> Beat:
         """Call it every `BEAT_S`."""
-        stalled_s = now - self._beat_at - 2 * BEAT_S
-        if stalled_s > 0:
-            # It was this process that stood still: what came meanwhile waits to be read, and must be given its turn.
-            self._heard_at += stalled_s
-        heard_since = self._heard_at > self._beat_at
+        # A beat that comes late is this process's fault: what came meanwhile waits to be read, and gets its turn first.
+        self._heard_at += max(0.0, now - self._beat_at - BEAT_S)
+        heard_since = self._heard_since
+        self._heard_since = False
         self._beat_at = now
         if now - self._heard_at >= self._silence_s:
             return Beat.LOST

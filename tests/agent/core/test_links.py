@@ -178,7 +178,7 @@ class TestEveryLink:
                 edge.link.send(Ack(1, 1, 1))
 
     async def test_a_quiet_link_lives(self, transport: str, tmp_path: Path) -> None:
-        async with pair(transport, tmp_path, LinkOptions(silence_s=0.6)) as (edge, core):
+        async with pair(transport, tmp_path, LinkOptions(silence_s=0.8)) as (edge, core):
             await asyncio.sleep(1.2)
             core.link.send(Ack(1, 1, 1))
             await edge.until(lambda: edge.got)
