@@ -34,6 +34,9 @@ BACK_OFF_FIRST_S = 0.05
 BACK_OFF_MAX_S = 2.0
 """A core that is started anew is found this soon; half of each wait is drawn, so that edges do not come all at once."""
 
+LEAVING_RETRY_S = 0.5
+"""A core that asked for no new streams still listens while it drains: its successor is looked for at this pace."""
+
 log = logging.getLogger(__name__)
 
 
@@ -222,7 +225,8 @@ class CoreClient:
                 task = asyncio.create_task(self._see_off(line), name="core link ending")
                 self._endings.add(task)
                 task.add_done_callback(self._endings.discard)
-            wait_s = BACK_OFF_FIRST_S
+            leaving = line is not None and line.leaving
+            wait_s = LEAVING_RETRY_S if leaving else BACK_OFF_FIRST_S
             while True:
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(wait_s * 2, BACK_OFF_MAX_S)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.cli import run
+from agent.core.address import parse_core_address
+from agent.core.link import Link
+from agent.core.linking import LinkOptions, listening
+from agent.core.messages import Hello
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +57,35 @@ def test_a_wrong_core_is_one_line_and_code_2(
     assert told.err.startswith("error: ")
     assert told.err.count("\n") == 1
     assert says.format(port=taken) in told.err
+
+
+def test_a_core_of_another_version_is_one_line_and_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    listens, over = threading.Event(), threading.Event()
+    address = parse_core_address(f"shm:{tmp_path}/core")
+
+    async def serve() -> None:
+        links: asyncio.Queue[Link] = asyncio.Queue()
+        async with listening(address, LinkOptions(), links.put_nowait, lambda _: True):
+            listens.set()
+            link = await asyncio.wait_for(links.get(), 60)
+            await link.welcome(Hello("core", version=9), 60)
+            await asyncio.to_thread(over.wait, 60)
+            await link.close()
+
+    other = threading.Thread(target=asyncio.run, args=(serve(),))
+    other.start()
+    try:
+        assert listens.wait(20)
+        monkeypatch.setenv("REJOINDER_CORE__URL", str(address))
+        assert run(["serve", "--port", "0", "--log-level", "error"]) == 2
+    finally:
+        over.set()
+        other.join(60)
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "core protocol 9, this side 1: run the same version of Rejoinder on both" in told
 
 
 @pytest.mark.parametrize(
