@@ -24,6 +24,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "serve": "take calls",
+    "core": "hold speech engines for other processes",
     "token": "mint a token for a client",
     "models": "list or fetch speech models",
     "say": "speak a text into a file",

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from agent.core.address import parse_core_address
 from agent.errors import ConfigError
 from agent.media.addresses import parse_advertised, parse_interfaces, parse_server
 
@@ -36,6 +37,7 @@ __all__ = [
     "BridgeSettings",
     "CacheSettings",
     "ConversationSettings",
+    "CoreSettings",
     "ListeningSettings",
     "MediaSettings",
     "ModelSettings",
@@ -343,6 +345,76 @@ class CacheSettings(_Group):
         return value
 
 
+class CoreSettings(_Group):
+    """The inference plane (docs/core.md): an edge finds its core by `url`, a core listens by all else."""
+
+    url: str = ""
+    """Edge: where the core is, `shm:/PATH`, `unix:/PATH` or `tcp://HOST:PORT`; empty: engines are in this process."""
+    evidence: bool = True
+    """Edge: the core judges the sound of a turn beside its words; false: this process does."""
+    listen: tuple[str, ...] = ()
+    """Core: addresses of the same kinds; at least one."""
+    shards: tuple[str, ...] = ()
+    """Core: what it serves, `asr:LANGUAGE` and `tts:VOICE`."""
+    max_streams: int = Field(0, ge=0, le=10_000)
+    """Core: turns or clauses a shard takes at once; 0 measures it at start."""
+    metrics: str = "127.0.0.1:9464"
+    """Core: HOST:PORT of /metrics, /healthz and /readyz; empty for none."""
+    drain_s: float = Field(10.0, ge=0)
+    """Core: how long turns and clauses may finish after SIGTERM."""
+    silence_s: float = Field(2.0, ge=0.5, le=60)
+    """Both: a link is lost when nothing comes over it for so long. A dead process or host is noticed sooner."""
+    ring_slots: int = Field(1024, ge=256, le=65_536)
+    """Core: 1 KiB slots of each shared-memory ring; two rings a linked edge."""
+    ring_dir: Path | None = None
+    """Core: mount to make rings in (/dev/shm, hugetlbfs); unset takes memory that belongs to no mount."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    """PEM files, for tcp:. Edge: whom the core must be signed by. Core: if set, whom edges must be signed by."""
+    tls_server_name: str = ""
+    """Edge: the name in the core's certificate, where it is not the address's host."""
+    insecure: bool = False
+    """Allow tcp: without certificates to or from other machines."""
+
+    @field_validator("url", "listen")
+    @classmethod
+    def _is_address(cls, value: Any) -> Any:
+        for text in (value,) if isinstance(value, str) else value:
+            if text:
+                parse_core_address(text)
+        return value
+
+    @field_validator("shards")
+    @classmethod
+    def _is_shard(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            kind, _, key = name.partition(":")
+            if kind not in ("asr", "tts") or not key:
+                raise ValueError(f"expected asr:LANGUAGE or tts:VOICE, got {name!r}")
+        return value
+
+    @field_validator("metrics")
+    @classmethod
+    def _is_door(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if value and not (host and port.isdigit() and int(port) <= 65535):
+            raise ValueError(f"expected HOST:PORT, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _not_in_the_open(self) -> Self:
+        for setting, text in (("url", self.url), *(("listen", text) for text in self.listen)):
+            if not text or self.insecure or not parse_core_address(text).leaves_machine:
+                continue
+            if self.tls_ca is None and self.tls_certificate is None:
+                raise ValueError(
+                    f"{setting}: {text} reaches other machines: set tls_ca (edge) or tls_certificate and tls_key "
+                    "(core), or insecure = true on a network that is safe itself"
+                )
+        return self
+
+
 class RecordingSettings(_Group):
     """Which calls are recorded, and where to. What is written is in docs/recording.md."""
 
@@ -573,6 +645,7 @@ class Settings(BaseSettings):
     turn: TurnSettings = Field(default_factory=TurnSettings)
     bridges: BridgeSettings = Field(default_factory=BridgeSettings)
     sip: SipSettings = Field(default_factory=SipSettings)
+    core: CoreSettings = Field(default_factory=CoreSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 

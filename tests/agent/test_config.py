@@ -137,3 +137,30 @@ def test_bridges_are_shut_unless_opened() -> None:
 def test_a_bridge_that_cannot_be_opened_so_is_refused_by_field(changed: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_settings(overrides=changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[core]\nurl = "core:1"', ["core.url", "shm:/PATH"]),
+        ('[core]\nlisten = ["unix:relative"]', ["core.listen", "not absolute"]),
+        ('[core]\nshards = ["vad:en"]', ["core.shards", "asr:LANGUAGE"]),
+        ('[core]\nmetrics = "localhost"', ["core.metrics", "HOST:PORT"]),
+        ("[core]\nring_slots = 10", ["core.ring_slots", "256"]),
+        ('[core]\nurl = "tcp://10.1.2.3:8090"', ["core", "url", "tls_ca", "insecure"]),
+        ('[core]\nlisten = ["tcp://0.0.0.0:8090"]', ["core", "listen", "tls_certificate"]),
+    ],
+)
+def test_a_wrong_core_setting_is_named(text: str, names: list[str]) -> None:
+    Path("rejoinder.toml").write_text(text + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_certificates_or_consent_let_a_core_be_far_away() -> None:
+    Path("rejoinder.toml").write_text('[core]\nurl = "tcp://10.1.2.3:8090"\ntls_ca = "ca.pem"\n')
+    assert load_settings().core.tls_ca == Path("ca.pem")
+    Path("rejoinder.toml").write_text('[core]\nurl = "tcp://10.1.2.3:8090"\ninsecure = true\n')
+    assert load_settings().core.insecure
