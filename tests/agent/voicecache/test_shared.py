@@ -15,7 +15,7 @@ from agent.config import CacheSettings, Settings
 from agent.core.pool import WorkerPool
 from agent.errors import ConfigError
 from agent.observe.metrics import Metrics
-from agent.voicecache.breaker import BreakerState
+from agent.core.breaker import BreakerState
 from agent.voicecache.cache import VoiceCache
 from agent.voicecache.predictor import Observation
 from agent.voicecache.shared import PREFIX, RedisTier
