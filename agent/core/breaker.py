@@ -70,6 +70,12 @@ class Breaker:
         """Seconds until the next probe may go; 0 when closed or due."""
         return 0.0 if self.allows() else max(0.0, self._retry_at - now)
 
+    def gave_up(self, now: float) -> None:
+        """The probe ended without an outcome: another may go at once."""
+        if self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.OPEN
+            self._retry_at = now
+
     def worked(self) -> None:
         """An attempt succeeded."""
         self.state = BreakerState.CLOSED

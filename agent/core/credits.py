@@ -69,7 +69,7 @@ class Sendable(Generic[F]):
     """A frame that may go out now."""
 
     seq: int
-    """Counts all frames of the stream from 0, also those that were dropped: a gap is a loss, and is seen as one."""
+    """Counts all frames of the stream from 1, also those that were dropped: a gap is a loss, and is seen as one."""
     frame: F
     speech: bool
 
@@ -96,7 +96,7 @@ class CreditedQueue(Generic[F]):
     def __init__(self) -> None:
         self.dropped = DroppedFrames()
         self._window = MAX_CREDITS
-        self._next_seq = 0
+        self._next_seq = 1
         self._in_flight: deque[int] = deque()
         self._waiting: deque[Sendable[F]] = deque()
 

@@ -90,3 +90,12 @@ def test_shards_fail_apart() -> None:
     assert not shards.of("asr:en").allows()
     assert shards.of("tts:heart").allows()
     assert dict(shards) == {"asr:en": BreakerState.OPEN, "tts:heart": BreakerState.CLOSED}
+
+
+def test_a_probe_that_was_given_up_makes_room_for_another_at_once() -> None:
+    breaker = Breaker(failures=1, first_s=1.0)
+    breaker.failed(0.0)
+    assert breaker.probe(1.0)
+    breaker.gave_up(1.5)
+    assert not breaker.allows()
+    assert breaker.probe(1.5)

@@ -56,16 +56,16 @@ def test_an_ack_lets_the_next_go_in_order() -> None:
     queue: CreditedQueue[int] = CreditedQueue()
     for n in range(10):
         queue.push(n, speech=True)
-    assert [item.frame for item in queue.acked(0, MAX_CREDITS)] == [8]
-    assert [item.frame for item in queue.acked(1, MAX_CREDITS)] == [9]
+    assert [item.frame for item in queue.acked(1, MAX_CREDITS)] == [8]
+    assert [item.frame for item in queue.acked(2, MAX_CREDITS)] == [9]
 
 
 def test_a_smaller_window_holds_frames_until_the_surplus_is_acknowledged() -> None:
     queue: CreditedQueue[int] = CreditedQueue()
     for n in range(9):
         queue.push(n, speech=True)
-    assert queue.acked(5, 1) == []
-    assert [item.frame for item in queue.acked(7, 1)] == [8]
+    assert queue.acked(6, 1) == []
+    assert [item.frame for item in queue.acked(8, 1)] == [8]
 
 
 def test_silence_is_dropped_before_older_speech() -> None:
@@ -76,7 +76,7 @@ def test_silence_is_dropped_before_older_speech() -> None:
     queue.push(9, speech=False)
     queue.push(10, speech=True)
     assert (queue.dropped.silence, queue.dropped.speech) == (1, 0)
-    assert [item.frame for item in queue.acked(7, MAX_CREDITS)] == [8, 10]
+    assert [item.frame for item in queue.acked(8, MAX_CREDITS)] == [8, 10]
 
 
 def test_speech_is_dropped_oldest_first_and_counted_when_there_is_nothing_else() -> None:
@@ -84,7 +84,7 @@ def test_speech_is_dropped_oldest_first_and_counted_when_there_is_nothing_else()
     for n in range(12):
         queue.push(n, speech=True)
     assert (queue.dropped.silence, queue.dropped.speech) == (0, 2)
-    assert [item.seq for item in queue.acked(7, MAX_CREDITS)] == [10, 11]
+    assert [item.seq for item in queue.acked(8, MAX_CREDITS)] == [11, 12]
 
 
 def test_a_restart_forgets_what_was_on_the_way() -> None:
@@ -101,7 +101,7 @@ def test_an_ack_of_frames_never_sent_and_an_impossible_window_do_no_harm() -> No
     queue.push(0, speech=True)
     queue.acked(10_000, 500)
     assert (queue.window, queue.in_flight) == (MAX_CREDITS, 0)
-    queue.acked(-1, 0)
+    queue.acked(0, 0)
     assert queue.window == 1
 
 
@@ -123,7 +123,7 @@ def test_queued_audio_never_passes_the_limit_and_every_frame_is_accounted_for(st
                 sent += queue.push(pushed, speech=speech)
                 pushed += 1
             case ("ack", int(behind), int(window)):
-                last = sent[-1].seq if sent else -1
+                last = sent[-1].seq if sent else 0
                 sent += queue.acked(last - behind, window)
                 assert 1 <= queue.window <= MAX_CREDITS
             case _:
@@ -132,7 +132,7 @@ def test_queued_audio_never_passes_the_limit_and_every_frame_is_accounted_for(st
         assert queue.in_flight <= MAX_CREDITS
         assert len(sent) + queue.waiting + queue.dropped.total == pushed
     assert [item.seq for item in sent] == sorted({item.seq for item in sent})
-    assert all(item.frame == item.seq and item.speech == speech_by_seq[item.seq] for item in sent)
+    assert all(item.frame == item.seq - 1 and item.speech == speech_by_seq[item.frame] for item in sent)
 
 
 @given(st.integers(1, 12), st.integers(50, 300))
