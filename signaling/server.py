@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from signaling.drain import drain
 from signaling.guards import cors_headers, host_and_origin, rate_limit, security_headers
 from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
+from signaling.places import Places, create_places
 from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
 from signaling.static import StaticFiles, find_web_root
@@ -65,6 +66,7 @@ def create_app(
     verifier: TokenVerifier,
     answer: AnswerOffer = WebRtcPort.answer,
     make_pcm_port: MakePcmPort = PcmPort,
+    places: Places | None = None,
     web_root: Path | None = None,
 ) -> web.Application:
     """The application over one agent.
@@ -74,14 +76,16 @@ def create_app(
         verifier: checks every token.
         answer: makes WebRTC ports.
         make_pcm_port: makes ports for the WebSocket.
+        places: shared admission; as `settings.admission` says by default. Entered and left with the application.
         web_root: folder of the call page; found by itself by default.
 
     Raises:
-        ConfigError: an entry of `server.origins` is no origin.
+        ConfigError: an entry of `server.origins` is no origin, or `admission.redis_url` no address.
         EnvironmentFault: the call page's folder is missing.
     """
     app = base_app(agent.settings, agent.metrics, web_root=web_root)
-    registry = CallRegistry(agent)
+    places = places if places is not None else create_places(agent)
+    registry = CallRegistry(agent, places)
     calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer)
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
     probes = _Probes(agent)
@@ -95,8 +99,9 @@ def create_app(
     app.router.add_get("/metrics", probes.metrics)
 
     async def closing(_app: web.Application) -> AsyncIterator[None]:
-        yield
-        await calls.close()
+        async with places or nullcontext():
+            yield
+            await calls.close()
 
     app.cleanup_ctx.append(closing)
     return app

@@ -24,12 +24,13 @@ from signaling.fields import flag
 from signaling.guards import bearer_token
 from signaling.limits import TokenBucket
 from signaling.outbox import BYTES_PER_SAMPLE, Outbox
+from signaling.places import POLL_S, CallQueued, new_ticket
 from signaling.ports import PEER_CLOSED, AgentLike, CallLike, MakePcmPort, PcmPortLike
 from signaling.problems import HttpFault
 from signaling.realtime import Message, encode
 from signaling.realtime_session import MESSAGE_BURST, MESSAGES_PER_S, perform
 from signaling.stream_messages import StreamTranslator, parse_stream_message, stream_error
-from signaling.tokens import Verifier
+from signaling.tokens import Claims, Verifier
 
 __all__ = ["RATES_HZ", "StreamDoor", "expect_upgrade", "refuse_stream"]
 
@@ -134,9 +135,31 @@ class StreamDoor:
 
     async def _serve(self, request: web.Request, ws: web.WebSocketResponse) -> None:
         claims = self._verifier.verify(request.query.get("token") or bearer_token(request))
+        ticket = new_ticket()
+        try:
+            while True:
+                try:
+                    begun = await self._begin(request, ws, claims, ticket)
+                except CallQueued as queued:
+                    await _tell(ws, {"type": "queued", "position": queued.position, "wait_s": queued.wait_s})
+                    if not await _waits(ws):
+                        return
+                else:
+                    break
+        finally:
+            self._registry.leave(claims, ticket)
+        stream, call, port = begun
+        try:
+            await stream.run(call, port, request.transport)
+        finally:
+            self._registry.forget(call.id)
+
+    async def _begin(
+        self, request: web.Request, ws: web.WebSocketResponse, claims: Claims, ticket: str
+    ) -> tuple[_Stream, CallLike, PcmPortLike]:
         rate_hz = _rate(request)
         record = flag(request.query.get("record"), "record")
-        with self._registry.starting(claims, "websocket"):
+        async with self._registry.starting(claims, "websocket", ticket) as place:
             stream = _Stream(ws, rate_hz)
             port = self._make_port(
                 rate_hz,
@@ -147,16 +170,15 @@ class StreamDoor:
             session = Session(
                 id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language
             )
+            places = self._registry.places
+            observer = stream.on_event if places is None else places.watched(stream.on_event)
             try:
-                call = self._agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
+                call = self._agent.start_call(port=port, session=session, observer=observer, record=record)
             except BaseException:
                 await port.close()
                 raise
-            self._registry.add(claims.subject, call, None)
-        try:
-            await stream.run(call, port, request.transport)
-        finally:
-            self._registry.forget(call.id)
+            self._registry.add(claims.subject, call, None, place=place)
+            return stream, call, port
 
 
 def expect_upgrade(request: web.Request, *, heartbeat_s: float = HEARTBEAT_S) -> web.WebSocketResponse:
@@ -189,6 +211,23 @@ def _refusal(error: CallRefused | ProtocolError) -> Message:
     if isinstance(error, CallRefused):
         return stream_error("call_refused", str(error)) | {"retry_after_s": error.retry_after_s}
     return stream_error(error.code, str(error), error.field)
+
+
+async def _waits(ws: web.WebSocketResponse) -> bool:
+    """Until it is time to ask again; False when the client left first. What it says meanwhile is heard by nobody."""
+    clock = asyncio.get_running_loop().time
+    bucket = TokenBucket(AUDIO_MESSAGES_PER_S, AUDIO_MESSAGES_PER_S / 4)
+    until = clock() + POLL_S
+    while (left_s := until - clock()) > 0:
+        try:
+            message = await ws.receive(left_s)
+        except TimeoutError:
+            return True
+        if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
+            return False
+        if (wait_s := bucket.take(clock())) > 0:
+            await asyncio.sleep(max(wait_s, CRUMBS_S))
+    return True
 
 
 def _rate(request: web.Request) -> int:
