@@ -12,10 +12,9 @@ import secrets
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import StringConstraints
-from redis.asyncio import Redis
 
 from agent.config import AdmissionSettings
 from agent.core.admission import (
@@ -31,12 +30,16 @@ from agent.core.admission import (
 from agent.core.admission_book import LocalAdmission
 from agent.core.admission_fallback import FallbackAdmission
 from agent.core.admission_load import FirstPackets, memory_share
-from agent.core.admission_redis import RedisAdmission, connect_redis
 from agent.core.breaker import Breaker
 from agent.errors import CallRefused
 from agent.events import CallEvent, Observer, TurnTimings
 from signaling.ports import AgentLike
 from signaling.problems import HttpFault
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+    from agent.core.admission_redis import RedisAdmission
 
 __all__ = ["POLL_S", "CallQueued", "Places", "QueueTicket", "create_places", "new_ticket", "place_of", "refusal"]
 
@@ -232,6 +235,9 @@ def create_places(agent: AgentLike) -> Places | None:
         return None
     if settings.mode == "local":
         return Places(agent, LocalAdmission(limits), lease_s=limits.lease_s)
+    # Here and not above, since redis takes its time to load and few need it.
+    from agent.core.admission_redis import RedisAdmission, connect_redis
+
     password = None if settings.redis_password is None else settings.redis_password.get_secret_value()
     redis = connect_redis(settings.redis_url, password)
     shared = RedisAdmission(redis, limits, pool=settings.pool)
