@@ -21,9 +21,10 @@ PROC = Path("/proc")
 
 
 class FirstPackets:
-    """Times to the first packet of the answers of the last `WINDOW_S`. Pure: fed `now` in seconds."""
+    """Times to the first packet of the answers of the last seconds. Pure: fed `now` in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
         self._seen: deque[tuple[float, float]] = deque(maxlen=MAX_ANSWERS)
 
     def add(self, first_packet_ms: float, now: float) -> None:
@@ -32,7 +33,7 @@ class FirstPackets:
 
     def load(self, memory: float, now: float) -> Load:
         """The report, with the used share of memory."""
-        while self._seen and self._seen[0][0] <= now - WINDOW_S:
+        while self._seen and self._seen[0][0] <= now - self._window_s:
             self._seen.popleft()
         if not self._seen:
             return Load(memory)
