@@ -81,7 +81,8 @@ async def offer(
     calls_per_s: float,
     seconds: float,
     seed: int = 1,
-    report_s: float = 0.25,
+    report_s: float = 0.1,
+    window_s: float = 0.5,
 ) -> Level:
     """Callers arrive for `seconds` at random times (Poisson) and talk; then all hang up.
 
@@ -91,10 +92,11 @@ async def offer(
         admission: decides; None admits everybody.
         calls_per_s: offered load.
         report_s: how often the core's load is reported.
+        window_s: over how long its mean is taken.
     """
     level = Level()
     source = random.Random(seed)
-    packets = FirstPackets(window_s=2.0)
+    packets = FirstPackets(window_s)
     live: set[str] = set()
     async with WorkerPool(engine.workers, name="scripted", max_queued=4096) as pool:
 

@@ -5,7 +5,8 @@
 --       3 until    sorted set: waiting ticket -> when its time in the queue is over
 --       4 seen     sorted set: waiting ticket -> until when it counts as present
 --       5 loads    hash: member -> "memory first_packet_ms answers until"
---       6 state    hash: full, memory, slow (0 or 1), next (nobody leaves the queue before), number (last arrival)
+--       6 state    hash: full, memory, slow, held (0 or 1), next (when the first of the queue may go in, the second a
+--                  pace later), number (last arrival)
 -- ARGV  1 operation  2 now in ms, or empty for the clock of Redis  3 limits as JSON  4... what the operation needs
 -- All times are whole milliseconds, memory is in thousandths.
 -- Returns {"admitted"}, {"queued", position, ms left}, {"refused", reason}, {"ok"}, or for "overview"
@@ -80,6 +81,12 @@ local function update()
   end
   local bound = flag('slow') and limits.first_packet_low or limits.first_packet_high
   set_flag('slow', total > bound * answers)
+
+  local held = flag('full') or flag('memory') or flag('slow')
+  if flag('held') and not held then
+    redis.call('HSET', state, 'next', text(now))
+  end
+  set_flag('held', held)
 end
 
 local function ask(ticket)
@@ -92,17 +99,16 @@ local function ask(ticket)
     forget_waiting(ticket)
     return {'refused', 'waited'}
   end
-  local full, memory = flag('full'), flag('memory')
   if not deadline then
-    if full then return {'refused', 'streams'} end
-    if memory then return {'refused', 'memory'} end
+    if flag('full') then return {'refused', 'streams'} end
+    if flag('memory') then return {'refused', 'memory'} end
   end
-  local head = redis.call('ZRANGE', queue, 0, 0)[1]
-  local first = head == nil or head == ticket
+  local length = redis.call('ZCARD', queue)
+  local rank = deadline and redis.call('ZRANK', queue, ticket) or length
   local next_ms = tonumber(redis.call('HGET', state, 'next') or '0')
-  if full or memory or flag('slow') or not first or now < next_ms then
+  if flag('held') or now < next_ms + rank * limits.pace then
     if not deadline then
-      if redis.call('ZCARD', queue) >= limits.queue then return {'refused', 'queue_full'} end
+      if length >= limits.queue then return {'refused', 'queue_full'} end
       redis.call('ZADD', queue, redis.call('HINCRBY', state, 'number', 1), ticket)
       deadline = now + limits.queue_ms
       redis.call('ZADD', until_, text(deadline), ticket)
@@ -110,9 +116,9 @@ local function ask(ticket)
     redis.call('ZADD', seen, text(now + limits.presence), ticket)
     return {'queued', redis.call('ZRANK', queue, ticket) + 1, tonumber(deadline) - now}
   end
-  if deadline then
+  if length > 0 then
     forget_waiting(ticket)
-    redis.call('HSET', state, 'next', text(now + limits.pace))
+    redis.call('HSET', state, 'next', text(next_ms + limits.pace))
   end
   redis.call('ZADD', leases, text(now + limits.lease), ticket)
   update()

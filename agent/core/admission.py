@@ -69,7 +69,7 @@ class AdmissionLimits:
     """Callers that may wait."""
     queue_s: float = 30.0
     """How long one waits at most."""
-    pace_s: float = 0.2
+    pace_s: float = 0.5
     """Between two that leave the queue: the mean follows seconds later, and all at once would close it again."""
     lease_s: float = 15.0
     """A place that is not renewed for so long is free: its process died."""

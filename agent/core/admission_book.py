@@ -50,8 +50,11 @@ class AdmissionBook:
         """By ticket, in order of arrival; also those whose time is over and who have not been told."""
         self._reports: dict[str, _Report] = {}
         self._full = self._memory = self._slow = False
+        self._held = False
+        """Any of them was closed when last looked at."""
         self._next_ms = 0
-        """Before it nobody leaves the queue."""
+        """When the first of the queue may go in, the second a pace later, and so on: they ask when they ask, and a slow
+        one is not to keep those behind it."""
         self._number = 0
 
     def ask(self, ticket: str, now_ms: int) -> Answer:
@@ -70,12 +73,12 @@ class AdmissionBook:
             if self._memory:
                 return _refused(Reason.MEMORY)
         order = self._waiting(now_ms)
-        first = not order or order[0] == ticket
-        if self._full or self._memory or self._slow or not first or now_ms < self._next_ms:
+        rank = len(order) if waiting is None else order.index(ticket)
+        if self._held or now_ms < self._next_ms + rank * _ms(self.limits.pace_s):
             return self._enqueue(ticket, waiting, order, now_ms)
-        if waiting is not None:
-            del self._queue[ticket]
-            self._next_ms = now_ms + _ms(self.limits.pace_s)
+        if order:
+            self._queue.pop(ticket, None)
+            self._next_ms += _ms(self.limits.pace_s)
         self._leases[ticket] = now_ms + _ms(self.limits.lease_s)
         self._update(now_ms)
         return Admitted()
@@ -141,6 +144,11 @@ class AdmissionBook:
         total = sum(one.first_packet_ms * one.answers for one in self._reports.values())
         bound = round(limits.first_packet_low_ms if self._slow else limits.first_packet_high_ms)
         self._slow = total > bound * answers
+
+        held = self._full or self._memory or self._slow
+        if self._held and not held:
+            self._next_ms = now_ms
+        self._held = held
 
 
 class LocalAdmission:

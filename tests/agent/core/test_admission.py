@@ -212,6 +212,18 @@ async def test_the_queue_empties_in_order_and_at_its_pace(book: Book) -> None:
     assert await admission.ask("c") == Admitted()
 
 
+async def test_one_who_is_slow_to_ask_does_not_keep_those_behind_it(book: Book) -> None:
+    admission = book.make()
+    await admission.report("core", SLOW)
+    for name in "abc":
+        await admission.ask(name)
+    await admission.report("core", QUICK)
+    book.clock.now += 0.2
+    assert await admission.ask("b") == Admitted()
+    assert await admission.ask("c") == Queued(2, 29.8), "the place of the first is kept for it"
+    assert await admission.ask("a") == Admitted()
+
+
 async def test_nobody_overtakes_the_queue(book: Book) -> None:
     admission = book.make()
     await admission.report("core", SLOW)
