@@ -131,6 +131,7 @@ class Places:
         self._held: dict[str, str | None] = {}
         """Calls by place; None while a call is being set up."""
         self._leaving: list[str] = []
+        self._renewed = self._reported = float("-inf")
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -197,31 +198,38 @@ class Places:
         return watch
 
     async def _keep(self) -> None:
-        renewed = reported = float("-inf")
         while True:
-            live = self._agent.calls
-            for place in [place for place, call_id in self._held.items() if call_id and call_id not in live]:
-                self.leave(place)
-            leaving, self._leaving = self._leaving, []
-            for place in leaving:
-                await self._admission.release(place)
-            now = self._now()
-            if now - renewed >= self._renew_s:
-                bound = set(self._held.values())
-                # Calls that came in by another way take places too.
-                self._held |= {call_id: call_id for call_id in live if call_id not in bound}
-                await self._admission.renew(list(self._held))
-                renewed = now
-            if now - reported >= REPORT_S:
-                await self._admission.report(self._member, self._packets.load(self._memory(), now))
-                self._agent.metrics.admission_queue((await self._admission.overview()).queue)
-                reported = now
             self._wake.clear()
+            try:
+                await self._look()
+            except Exception as exc:
+                # Places that nobody renews are lost to live calls, so that one failure must not be the last look.
+                self._agent.metrics.error("signaling", exc)
+                logger.exception("places could not be kept")
             try:
                 async with asyncio.timeout(KEEP_S):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def _look(self) -> None:
+        live = self._agent.calls
+        for place in [place for place, call_id in self._held.items() if call_id and call_id not in live]:
+            self.leave(place)
+        leaving, self._leaving = self._leaving, []
+        for place in leaving:
+            await self._admission.release(place)
+        now = self._now()
+        if now - self._renewed >= self._renew_s:
+            bound = set(self._held.values())
+            # Calls that came in by another way take places too.
+            self._held |= {call_id: call_id for call_id in live if call_id not in bound}
+            await self._admission.renew(list(self._held))
+            self._renewed = now
+        if now - self._reported >= REPORT_S:
+            await self._admission.report(self._member, self._packets.load(self._memory(), now))
+            self._agent.metrics.admission_queue((await self._admission.overview()).queue)
+            self._reported = now
 
 
 def create_places(agent: AgentLike) -> Places | None:

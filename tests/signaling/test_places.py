@@ -196,6 +196,24 @@ async def test_calls_that_came_in_by_another_way_take_places_too(shared: Shared)
     await until(lambda: _is(shared.leases, 0))
 
 
+async def test_one_failure_is_told_and_does_not_end_the_keeping(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = await shared.door()
+    await post(door)
+
+    async def fail(tickets: object) -> None:
+        raise RuntimeError("for the test")
+
+    monkeypatch.setattr(shared.admission, "renew", fail)
+    shared.now += LIMITS.lease_s / 2
+    metrics = door.agent.metrics
+    await until(lambda: _true(lambda: metrics.value("voice_errors_total", part="signaling", type="RuntimeError") > 0))
+    monkeypatch.undo()
+    shared.now += LIMITS.lease_s
+    await until(lambda: _is(shared.leases, 1))
+
+
 async def test_the_end_of_the_server_gives_all_places_back(shared: Shared) -> None:
     door = await shared.door()
     await post(door)
