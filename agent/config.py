@@ -32,6 +32,7 @@ from agent.errors import ConfigError
 from agent.media.addresses import parse_advertised, parse_interfaces, parse_server
 
 __all__ = [
+    "AdmissionSettings",
     "AsrSettings",
     "AuthSettings",
     "BridgeSettings",
@@ -62,6 +63,18 @@ def default_cache_dir() -> Path:
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+def _redis_address(value: str, secret: str) -> str:
+    """An address of Redis without its password, or nothing."""
+    if not value:
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("expected redis://host:port/db, rediss:// or unix://")
+    if parts.password:
+        raise ValueError(f"holds a password; set {secret} instead")
+    return value
 
 
 class ServerSettings(_Group):
@@ -335,14 +348,47 @@ class CacheSettings(_Group):
     @field_validator("redis_url")
     @classmethod
     def _no_password(cls, value: str) -> str:
-        if not value:
-            return value
-        parts = urlsplit(value)
-        if parts.scheme not in ("redis", "rediss", "unix"):
-            raise ValueError("expected redis://host:port/db, rediss:// or unix://")
-        if parts.password:
-            raise ValueError("holds a password; set REJOINDER_CACHE__REDIS_PASSWORD instead")
-        return value
+        return _redis_address(value, "REJOINDER_CACHE__REDIS_PASSWORD")
+
+
+class AdmissionSettings(_Group):
+    """Who may start a call, beside `server.max_calls` (docs/admission.md)."""
+
+    mode: Literal["off", "local", "redis"] = "off"
+    """`local` adds thresholds and a queue in this process, `redis` shares them among processes and machines."""
+    streams: int | None = Field(None, ge=1)
+    """Calls at once, over all who share; unset: `server.max_calls`."""
+    memory_high: float = Field(0.90, gt=0, le=1)
+    """Used share of memory from which on calls are refused, until it is `memory_low`."""
+    memory_low: float = Field(0.80, gt=0, le=1)
+    first_packet_high_ms: float = Field(400.0, gt=0)
+    """Mean time to the voice's first packet above which callers queue, until it is `first_packet_low_ms`."""
+    first_packet_low_ms: float = Field(300.0, gt=0)
+    queue: int = Field(100, ge=0)
+    """Callers that may wait."""
+    queue_s: float = Field(30.0, gt=0)
+    """How long one waits at most."""
+    redis_url: str = ""
+    """`redis://host:6379/0`, `rediss://` or `unix://`. The password is a setting of its own."""
+    redis_password: SecretStr | None = None
+    """`REJOINDER_ADMISSION__REDIS_PASSWORD`."""
+    pool: str = Field("calls", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """Those who share have the same."""
+
+    @field_validator("redis_url")
+    @classmethod
+    def _no_password(cls, value: str) -> str:
+        return _redis_address(value, "REJOINDER_ADMISSION__REDIS_PASSWORD")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.mode == "redis" and not self.redis_url:
+            raise ValueError("redis_url: mode redis needs one")
+        if self.memory_low > self.memory_high:
+            raise ValueError("memory_low: expected not above memory_high")
+        if self.first_packet_low_ms > self.first_packet_high_ms:
+            raise ValueError("first_packet_low_ms: expected not above first_packet_high_ms")
+        return self
 
 
 class CoreSettings(_Group):
@@ -646,6 +692,7 @@ class Settings(BaseSettings):
     bridges: BridgeSettings = Field(default_factory=BridgeSettings)
     sip: SipSettings = Field(default_factory=SipSettings)
     core: CoreSettings = Field(default_factory=CoreSettings)
+    admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     clips: dict[str, Path] = Field(default_factory=dict)
     """Recordings by name, for the hook's `Play`: WAV files, any rate, mono or stereo."""
 
@@ -719,6 +766,7 @@ SECRETS = (
     ("bridges", "twilio_auth_token"),
     ("sip", "users"),
     ("sip", "password"),
+    ("admission", "redis_password"),
 )
 
 

@@ -21,6 +21,7 @@ from signaling.admission import CallRegistry, OwnedCall, resume_expired
 from signaling.fields import Caller, LanguageTag, flag, json_object, validate
 from signaling.guards import bearer_token
 from signaling.ice import IceServers
+from signaling.places import QueueTicket
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.realtime_session import RealtimeSession
@@ -59,6 +60,8 @@ class _Offer(BaseModel):
     resume: ResumeToken | None = None
     """Go on with that call; its channel, caller and language stay as they are."""
     record: bool = False
+    queue: QueueTicket | None = None
+    """The ticket of a caller who has waited so far."""
 
 
 class _Candidate(BaseModel):
@@ -112,9 +115,9 @@ class WebRtcCalls:
         offer = await _read_offer(request)
         if offer.resume is not None:
             return await self._resume(request, claims, offer.sdp, offer.resume)
-        with self._registry.starting(claims, offer.channel):
+        async with self._registry.starting(claims, offer.channel, offer.queue) as place:
             call, port, resumption = await self._start(offer, self._call_id(request))
-            self._registry.add(claims.subject, call, port, resumption)
+            self._registry.add(claims.subject, call, port, resumption, place=place)
         try:
             return await self._respond(request, claims, call, port, resumption)
         except BaseException:
@@ -170,7 +173,9 @@ class WebRtcCalls:
         )
         try:
             realtime.bind_port(port.send_message)
-            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event, record=offer.record)
+            places = self._registry.places
+            observer = realtime.on_event if places is None else places.watched(realtime.on_event)
+            call = self._agent.start_call(port=port, session=session, observer=observer, record=offer.record)
         except BaseException:
             self._close_later(port)
             raise
@@ -253,7 +258,7 @@ async def _read_offer(request: web.Request) -> _Offer:
         sdp = data.decode("utf-8")
     except UnicodeDecodeError as exc:
         raise ProtocolError("sdp: expected UTF-8", field="sdp") from exc
-    query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language")}
+    query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language", "queue")}
     return _checked(validate(_Offer, {"sdp": sdp, "record": flag(request.query.get("record"), "record"), **query}))
 
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from signaling.guards import cors_headers, host_and_origin, rate_limit, security
 from signaling.ice import IceServers
 from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
+from signaling.places import create_places
 from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
 from signaling.sip.gateway.outgoing import OutgoingCalls, wants_telephone
@@ -84,15 +85,16 @@ def create_app(
         make_pcm_port: makes ports for the WebSocket.
         make_bridge_port: makes ports for telephone systems' streams.
         web_root: folder of the call page; found by itself by default.
-        registry: the admission, when other doors share it.
+        registry: the admission, when other doors share it, or as `settings.admission` says. Its places are entered and
+            left with the application.
         outgoing: places calls by telephone; None: there are none.
 
     Raises:
-        ConfigError: an entry of `server.origins` is no origin.
+        ConfigError: an entry of `server.origins` is no origin, or `admission.redis_url` no address.
         EnvironmentFault: the call page's folder is missing.
     """
     app = base_app(agent.settings, agent.metrics, web_root=web_root)
-    registry = registry if registry is not None else CallRegistry(agent)
+    registry = registry if registry is not None else CallRegistry(agent, create_places(agent))
     calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer)
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
     probes = _Probes(agent)
@@ -113,8 +115,9 @@ def create_app(
     app.router.add_get("/metrics", probes.metrics)
 
     async def closing(_app: web.Application) -> AsyncIterator[None]:
-        yield
-        await calls.close()
+        async with registry.places or nullcontext():
+            yield
+            await calls.close()
 
     app.cleanup_ctx.append(closing)
     add_bridges(app, StreamHost(agent, registry, make_bridge_port), verifier)
@@ -342,7 +345,7 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
         if not settings.sip.enabled:
             await serve(agent, settings, verifier=keys.verifier, on_listening=announce)
             return
-        registry = CallRegistry(agent)
+        registry = CallRegistry(agent, create_places(agent))
         # Here, since whoever takes no telephone calls need not load it.
         from signaling.sip.gateway.gateway import SipGateway
 

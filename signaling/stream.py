@@ -19,6 +19,7 @@ from signaling.commands import ClientCommand
 from signaling.fields import flag
 from signaling.guards import bearer_token
 from signaling.outbox import BYTES_PER_SAMPLE
+from signaling.places import POLL_S, CallQueued, new_ticket
 from signaling.ports import AgentLike, MakePcmPort
 from signaling.realtime import Message, encode
 from signaling.stream_host import StreamHost
@@ -65,8 +66,18 @@ class StreamDoor:
         rate_hz = _rate(request)
         record = flag(request.query.get("record"), "record")
         session = Session(id=self._call_id(request), channel="websocket", language=self._agent.settings.asr.language)
-        stream = StreamedCall(wire, _PcmDialect(rate_hz), rate_hz)
-        await self._host.carry(stream, rate_hz, claims, session, record=record)
+        ticket = new_ticket()
+        try:
+            while True:
+                stream = StreamedCall(wire, _PcmDialect(rate_hz), rate_hz)
+                try:
+                    return await self._host.carry(stream, rate_hz, claims, session, record=record, ticket=ticket)
+                except CallQueued as queued:
+                    await wire.say(encode({"type": "queued", "position": queued.position, "wait_s": queued.wait_s}))
+                if not await wire.waits(POLL_S):
+                    return None
+        finally:
+            self._host.registry.leave(claims, ticket)
 
 
 def expect_upgrade(request: web.Request, *, heartbeat_s: float = HEARTBEAT_S) -> web.WebSocketResponse:

@@ -22,17 +22,27 @@ class StreamHost:
     make_port: MakePcmPort
 
     async def carry(
-        self, stream: StreamedCall, rate_hz: int, claims: Claims, session: Session, *, record: bool = False
+        self,
+        stream: StreamedCall,
+        rate_hz: int,
+        claims: Claims,
+        session: Session,
+        *,
+        record: bool = False,
+        ticket: str | None = None,
     ) -> None:
         """Start a call on the stream and run it to its end.
 
         Args:
             rate_hz: of the audio both ways.
             record: the client asks for a recording.
+            ticket: of a client that has waited so far.
 
-        Raises CallRefused, HttpFault and ProtocolError for a call that is not taken.
+        Raises CallRefused, HttpFault (among them CallQueued) and ProtocolError for a call that is not taken.
         """
-        with self.registry.starting(claims, session.channel):
+        places = self.registry.places
+        observer = stream.on_event if places is None else places.watched(stream.on_event)
+        async with self.registry.starting(claims, session.channel, ticket) as place:
             port = self.make_port(
                 rate_hz,
                 ticker=self.agent.ticker,
@@ -40,11 +50,11 @@ class StreamHost:
                 silence_s=self.agent.settings.media.rtp_silence_s,
             )
             try:
-                call = self.agent.start_call(port=port, session=session, observer=stream.on_event, record=record)
+                call = self.agent.start_call(port=port, session=session, observer=observer, record=record)
             except BaseException:
                 await port.close()
                 raise
-            self.registry.add(claims.subject, call, None)
+            self.registry.add(claims.subject, call, None, place=place)
         try:
             await stream.run(call, port)
         finally:

@@ -11,6 +11,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from agent.errors import CallRefused, ProtocolError
 from agent.observe.metrics import Metrics
+from signaling.limits import TokenBucket
 from signaling.problems import HttpFault
 
 __all__ = [
@@ -37,6 +38,10 @@ RECEIVE_BUFFER_BYTES = 32 * 1024
 """The kernel makes it twice that: 0.7 s at 48 kHz, and so little that a flood waits at the client that sends it."""
 
 CLOSE_TIMEOUT_S = 2.0
+
+UNHEARD_PER_S = 1_000.0
+UNHEARD_STRIDE_S = 0.02
+"""Messages of a client that waits; one that sends more is read in strides."""
 
 CLOSE_UNAUTHORIZED = 4401
 """401, in the range for private use (RFC 6455 section 7.4.2)."""
@@ -154,6 +159,26 @@ class WebSocketWire:
 
     async def probe(self) -> None:
         await self._ws.ping()
+
+    async def say(self, text: str) -> None:
+        """A text message to a client that has no call yet; one that does not take it in time is not waited for."""
+        await _tell(self._ws, text)
+
+    async def waits(self, seconds: float) -> bool:
+        """Let `seconds` pass; False when the client left first. What it says meanwhile is heard by nobody."""
+        clock = asyncio.get_running_loop().time
+        bucket = TokenBucket(UNHEARD_PER_S, UNHEARD_PER_S / 4)
+        until = clock() + seconds
+        while (left_s := until - clock()) > 0:
+            try:
+                message = await self._ws.receive(left_s)
+            except TimeoutError:
+                return True
+            if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
+                return False
+            if (wait_s := bucket.take(clock())) > 0:
+                await asyncio.sleep(max(wait_s, UNHEARD_STRIDE_S))
+        return True
 
     async def tell(self, error: CallRefused | ProtocolError) -> None:
         """Also for a call that is refused."""

@@ -79,6 +79,8 @@ class Refusal:
     status: int
     code: str
     headers: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further members of the problem."""
 
 
 @dataclass
@@ -130,6 +132,7 @@ class Double:
                 "status": self.refuse.status,
                 "detail": f"refused for the test: {self.refuse.code}",
                 "code": self.refuse.code,
+                **self.refuse.extra,
             }
             return web.json_response(
                 problem, status=self.refuse.status, headers=self.refuse.headers, content_type="application/problem+json"

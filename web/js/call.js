@@ -5,7 +5,7 @@
  * (trickle ICE, RFC 8838). Knows nothing of the page: it reports through the callbacks it is given.
  */
 
-import { CallFailure, networkFailure, responseFailure } from './errors.js';
+import { CallFailure, networkFailure, placeInQueue, responseFailure } from './errors.js';
 import { RelayWatch, iceServers, keepIceServers, transportPolicy } from './ice.js';
 import { Liveness, packetsReceived } from './liveness.js';
 
@@ -24,7 +24,8 @@ export class Call {
    * @param {string} options.token  JWT for the Authorization header
    * @param {MediaStream} options.microphone
    * @param {string} [options.resume]  token of the call to go on with, in place of a new one
-   * @param {object} options.on  {phase(name), event(object), channel(open), stream(MediaStream), ended(reason, failure?)}
+   * @param {object} options.on  {phase(name), queued(position), event(object), channel(open), stream(MediaStream),
+   *   ended(reason, failure?)}
    */
   constructor({ endpoint, token, microphone, resume = '', on }) {
     this.endpoint = endpoint;
@@ -61,6 +62,7 @@ export class Call {
       await pc.setLocalDescription();
       const wish = this.resuming ? { resume: this.resume.token } : { channel: 'browser', resumable: true };
       const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', ...wish });
+      if (answer === null) return; // Hung up while waiting in the queue.
       this.id = answer.id;
       this.resume = typeof answer.resume?.token === 'string' ? answer.resume : null;
       keepIceServers(this.endpoint, this.token, answer.ice_servers, answer.ice_expires_in_s);
@@ -230,10 +232,25 @@ export class Call {
       throw networkFailure(navigator.onLine);
     }
     if (response.status === 404 && this.resuming) throw new CallFailure('resume-expired');
-    if (!response.ok) throw await responseFailure(response);
+    if (!response.ok) {
+      const place = await placeInQueue(response.clone());
+      if (place === null) throw await responseFailure(response);
+      if (this.ended) return null;
+      this.on.queued(place.position);
+      await this.#pause(place.retryAfterMs);
+      return this.ended ? null : this.#post({ ...body, queue: place.ticket });
+    }
     const answer = await response.json().catch(() => null);
     if (typeof answer?.id !== 'string' || typeof answer?.sdp !== 'string') throw new CallFailure('bad-answer');
     return answer;
+  }
+
+  /** Until it is time to ask again, or the caller hangs up. */
+  #pause(ms) {
+    return new Promise((resume) => {
+      this.endPause = resume;
+      setTimeout(resume, ms);
+    });
   }
 
   // One request at a time, so that the server sees candidates in the order they were found.
@@ -279,6 +296,7 @@ export class Call {
   #end(reason, failure) {
     if (this.ended) return;
     this.ended = true;
+    this.endPause?.();
     clearTimeout(this.timer);
     clearInterval(this.looking);
     const waits = this.resume !== null && (this.wasConnected || this.resuming) && ['lost', 'failed', 'left'].includes(reason);

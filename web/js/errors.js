@@ -190,6 +190,16 @@ export async function responseFailure(response, nowMs = Date.now()) {
   return new CallFailure(code, { detail, retryAfterS });
 }
 
+/** The place {ticket, position, retryAfterMs} of a caller who is to wait and ask again, or null for any other answer. */
+export async function placeInQueue(response) {
+  if (response.status !== 503) return null;
+  const problem = await response.json().catch(() => null);
+  const { ticket, position } = problem?.queue ?? {};
+  if (problem?.code !== 'call_queued' || typeof ticket !== 'string' || !Number.isInteger(position)) return null;
+  const seconds = retryAfterSeconds(response.headers.get('Retry-After'), Date.now());
+  return { ticket, position, retryAfterMs: Math.min(4, Math.max(1, seconds)) * 1000 }; // Later, the place is lost.
+}
+
 /** What a fetch that threw means. */
 export function networkFailure(online) {
   return new CallFailure(online ? 'server-unreachable' : 'offline');

@@ -96,6 +96,7 @@ function callbacks() {
       if (phase === 'live' && startedAt === 0) startedAt = performance.now();
       dispatch({ type: 'page.phase', phase });
     },
+    queued: (position) => dispatch({ type: 'page.queued', position }),
     event: dispatch,
     channel: (open) => dispatch({ type: 'page.channel', open }),
     stream: playStream,

@@ -153,7 +153,7 @@ class SipGateway:
         """Place a call; `Leg.outcome` says what came of it. Raises CallRefused, HttpFault and WrongState."""
         sip = self.settings.sip
         place, name = ExitStack(), secrets.token_hex(8)
-        place.enter_context(self._registry.starting(claims, "sip"))
+        place.enter_context(self._registry.holding(claims, "sip"))
         try:
             sockets = RtpSockets(sip.host, sip.rtp_port_min, sip.rtp_port_max)
         except BaseException:
@@ -227,7 +227,7 @@ class SipGateway:
         sip = self.settings.sip
         caller = news.caller.uri.user_text or str(news.caller.uri)
         try:
-            place.enter_context(self._registry.starting(_claims(caller), "sip"))
+            place.enter_context(self._registry.holding(_claims(caller), "sip"))
             sockets = RtpSockets(sip.host, sip.rtp_port_min, sip.rtp_port_max)
         except (CallRefused, HttpFault, OSError) as exc:
             place.close()
