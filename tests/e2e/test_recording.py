@@ -20,8 +20,6 @@ from agent.recording.packets import read_log
 from tests.e2e.conftest import StartServer
 from tests.e2e.support import ROOT, Server, say, wait_for
 
-pytestmark = pytest.mark.alone
-
 ANNOUNCEMENT = "This call is recorded."
 
 
