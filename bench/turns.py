@@ -112,7 +112,7 @@ async def _run(*, quick: bool) -> Report:
     for snr_db, kinds in by_noise.items():
         noise = "clean" if snr_db is None else f"{snr_db:g} dB"
         rows += [(f"{rule}, {noise}", *_figures(those)) for rule, those in kinds.items()]
-    drawn = ()
+    drawn: tuple[str, ...] = ()
     if not quick:
         silence = [_point(traced, ms) for ms in SILENCES_MS]
         point = (_delay(outcomes, 50), _cut_pct(outcomes))
