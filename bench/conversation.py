@@ -78,6 +78,8 @@ def run(*, quick: bool) -> Report:
     notes = (
         f"{len(seeds)} x {CALLS} calls of five domains, {answers:.0f} answers each, three or more calls at a time; "
         "greetings are not counted.",
+        "Partials come each 320 ms and once at the pause, 250 ms after the last word: before any hook is asked, that "
+        "word has been read. The answer is there 400 ms after it.",
         "A column tells the share of answers, in the half of the calls up to that one, whose whole first clause was in "
         "memory when the hook had written it.",
         f"Over the sets of calls the voice cache had {min(each):.0f} to {max(each):.0f} % ready at 100.",
