@@ -64,17 +64,22 @@ class Measured:
     """The server's own, of spoken turns."""
 
     @property
+    def whole(self) -> list[Wait]:
+        """Answers to turns that were taken for over after their last speech."""
+        return [wait for wait in self.waits if wait is not None and wait.after_decision_ms is not None]
+
+    @property
     def response_ms(self) -> list[float]:
-        return [wait.response_ms for wait in self.waits if wait is not None]
+        return [wait.response_ms for wait in self.whole]
 
     @property
     def after_decision_ms(self) -> list[float]:
-        return [ms for wait in self.waits if wait is not None and (ms := wait.after_decision_ms) is not None]
+        return [ms for wait in self.whole if (ms := wait.after_decision_ms) is not None]
 
     @property
     def cut(self) -> int:
         """Turns taken for over before their last speech."""
-        return sum(wait is not None and wait.after_decision_ms is None for wait in self.waits)
+        return sum(wait is not None for wait in self.waits) - len(self.whole)
 
     def part(self, name: str, share: float) -> float:
         return percentile([ms for timing in self.timings if (ms := timing.get(name)) is not None], share)
@@ -130,7 +135,7 @@ def _measured(caller: RtcCaller, typed: int) -> Measured:
     """Without the first `typed` questions, which only set the scene. Raises RejoinderError when none was answered."""
     spoken = [timing for timing in caller.timings if timing.get("endpoint_ms") is not None]
     measured = Measured(caller.waits()[typed:], spoken)
-    if not measured.after_decision_ms:
+    if not measured.whole:
         raise RejoinderError("not one question was answered after its end")
     return measured
 
@@ -143,7 +148,10 @@ def _report(warm: Measured, cold: Measured, sentences: int, *, quick: bool) -> R
         ("decision to first sound, ms", *(cell for m in each for cell in _pair(m.after_decision_ms))),
         ("the same by the server's clock", *(cell for m in each for cell in _shares(m.server_after_decision_ms))),
         *((name, *(cell for m in each for cell in _shares(partial(m.part, name)))) for name in PARTS),
-        ("answered / asked", *(cell for m in each for cell in (f"{len(m.response_ms)} / {len(m.waits)}", ""))),
+        (
+            "answered after their end / asked",
+            *(cell for m in each for cell in (f"{len(m.whole)} / {len(m.waits)}", "")),
+        ),
         ("taken for over too soon", *(cell for m in each for cell in (m.cut, ""))),
     ]
     keys: dict[str, Value] = {}
@@ -166,10 +174,10 @@ def _report(warm: Measured, cold: Measured, sentences: int, *, quick: bool) -> R
         "They are read sentences, not questions to a service: the bench's own hook answers any text at once, warm with "
         f"one of {len(OPENINGS)} openings that were said before, cold with a sentence that never was.",
         "The decision is the server's word that the turn is over, as it reached the caller. Turns taken for over "
-        "before their last speech are counted and have no such time; their answer counts in the row above.",
+        "before their last speech are counted apart and have no times here.",
         "By the server's clock: to the first frame of the answer that leaves. The parts are the server's own times; "
         "what a reply that was begun before the decision had ready costs nothing in them.",
-        f"With {len(warm.waits)} turns the 99th percentile is the slowest one.",
+        f"With {len(warm.whole)} turns the 99th percentile is the slowest one.",
         *(["Quick: too few turns to judge by."] if quick else []),
     )
     columns = ("what", "warm p50", "warm p95", "cold p50", "cold p95")

@@ -40,9 +40,9 @@ async def test_a_cold_call_hears_nothing_twice_and_a_turn_asked_again_the_same()
     assert [await said(turn) for turn in rest] == answers
 
 
-def test_what_is_decided_before_the_last_speech_is_cut_and_has_no_time_after_the_decision() -> None:
+def test_what_is_decided_before_the_last_speech_is_cut_and_counts_as_no_answer() -> None:
     measured = Measured([Wait(10.0, 10.5, 10.25), Wait(20.0, 20.5, 19.9), Wait(30.0, 30.25, None), None], [])
-    assert measured.response_ms == [500, 500, 250]
+    assert measured.response_ms == [500]
     assert measured.after_decision_ms == [250]
     assert measured.cut == 2
 
