@@ -149,7 +149,7 @@ def _report(warm: Measured, cold: Measured, sentences: int, *, quick: bool) -> R
         ("the same by the server's clock", *(cell for m in each for cell in _shares(m.server_after_decision_ms))),
         *((name, *(cell for m in each for cell in _shares(partial(m.part, name)))) for name in PARTS),
         (
-            "answered after their end / asked",
+            "answered at their end / asked",
             *(cell for m in each for cell in (f"{len(m.whole)} / {len(m.waits)}", "")),
         ),
         ("taken for over too soon", *(cell for m in each for cell in (m.cut, ""))),
