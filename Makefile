@@ -72,6 +72,7 @@ e2e: $(DEV) models peers
 test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
 
 bench: $(DEV) models  ## run every benchmark and write docs/benchmarks.md
+	$(call install,--editable '.[bench]')
 	@$(BIN)/python -m bench all --write docs/benchmarks.md
 
 soak: $(DEV) models peers  ## half an hour of short calls, and two minutes over a bad network

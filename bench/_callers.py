@@ -37,7 +37,7 @@ from agent.media.sdp import parse_offer
 from agent.media.ticker import Ticker
 from bench._turns import Frame, first_audible, speech_end, spurts_by_gap, spurts_by_marker
 
-__all__ = ["Caller", "Question", "RtcCaller", "Server", "ServerUse", "StreamCaller", "prepare", "serving"]
+__all__ = ["Caller", "Question", "RtcCaller", "Server", "ServerUse", "StreamCaller", "Wait", "prepare", "serving"]
 
 START_S = 60.0
 STOP_S = 20.0
@@ -155,6 +155,30 @@ def prepare(pcm: Pcm) -> Question:
     return Question(packets, [piece.astype("<i2").tobytes() for piece in pieces], -(-end // size))
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One answered question, all in seconds on the caller's monotonic clock."""
+
+    said_s: float
+    """The last speech was sent."""
+    heard_s: float
+    """The first audible packet arrived."""
+    decided_s: float | None
+    """The server's word that the turn is over arrived, the last one before that packet; None without one."""
+
+    @property
+    def response_ms(self) -> float:
+        """What the caller waited."""
+        return (self.heard_s - self.said_s) * 1000
+
+    @property
+    def after_decision_ms(self) -> float | None:
+        """From the decision to the packet; None when the turn was taken for over before the last speech was sent."""
+        if self.decided_s is None or self.decided_s < self.said_s:
+            return None
+        return (self.heard_s - self.decided_s) * 1000
+
+
 @dataclass(slots=True)
 class _Asked:
     """A question on its way."""
@@ -172,6 +196,8 @@ class Caller(ABC):
     """The server's own, a turn each."""
     heard: list[str] = field(default_factory=list)
     """What the server understood, for the bench to check that it did; not printed."""
+    decided_s: list[float] = field(default_factory=list)
+    """When the server told that a turn of the caller's was over, on the monotonic clock, a turn each."""
     replies: int = 0
     """The agent's finished contributions."""
     _asked: list[_Asked] = field(default_factory=list)
@@ -197,14 +223,23 @@ class Caller(ABC):
 
     def response_ms(self) -> list[float | None]:
         """For each question, from its last speech sent to the first audible packet; None without. After the call."""
+        return [None if wait is None else wait.response_ms for wait in self.waits()]
+
+    def waits(self) -> list[Wait | None]:
+        """For each question, what the caller waited for; None without an answer. After the call."""
         arrivals, pcms = self._sound()
         said = [asked.said_s for asked in self._asked]
-        out: list[float | None] = []
+        out: list[Wait | None] = []
         for index, at in enumerate(said):
             until = next((later for later in said[index + 1 :] if later is not None), float("inf"))
             mine = [] if at is None else [i for i, arrived in enumerate(arrivals) if at < arrived < until]
             first = first_audible([pcms[i] for i in mine], SPEAKING_HZ)
-            out.append(None if first is None or at is None else (arrivals[mine[first]] - at) * 1000)
+            if first is None or at is None:
+                out.append(None)
+                continue
+            heard = arrivals[mine[first]]
+            decided = next((moment for moment in reversed(self.decided_s) if moment <= heard), None)
+            out.append(Wait(at, heard, decided))
         return out
 
     @abstractmethod
@@ -237,8 +272,10 @@ class Caller(ABC):
             self.replies += 1
         elif kind == "conversation.item.input_audio_transcription.completed":
             self.heard.append(message["transcript"])
+            self.decided_s.append(time.monotonic())
         elif kind == "transcript" and message["role"] == "user" and message["final"]:
             self.heard.append(message["text"])
+            self.decided_s.append(time.monotonic())
         self._news.set()
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:

@@ -243,6 +243,8 @@ class _Line:
                 if heard:
                     self._at(at, lambda heard=heard: self._partial(number, heard))  # type: ignore[misc]
                 at += PARTIAL_EVERY_S
+            # The recogniser reads at the pause as well: without that reading no turn is decided.
+            self._at(end + RECOGNISED_AFTER_S, lambda: self._partial(number, coming.heard))
         self._at(end + DECIDED_AFTER_S, lambda: self._speak(number, dialogue, coming, next_one + 1, first=True))
 
     def _partial(self, number: int, heard: str) -> None:

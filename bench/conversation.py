@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +16,13 @@ from agent.tts.hibari import HibariSynthesizer
 from agent.tts.protocol import Style, Voice
 from agent.voicecache.foresight import first_clause
 from agent.voicecache.situation import heard_slots, template
+from bench._charts import chart
 from bench._dialogues import Dialogue, dialogues
 from bench._linesim import EngineTimes, LineResult, play
 from bench.harness import Report, Value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["run"]
 
@@ -72,6 +78,8 @@ def run(*, quick: bool) -> Report:
     notes = (
         f"{len(seeds)} x {CALLS} calls of five domains, {answers:.0f} answers each, three or more calls at a time; "
         "greetings are not counted.",
+        "Partials come each 320 ms and once at the pause, 250 ms after the last word: before any hook is asked, that "
+        "word has been read. The answer is there 400 ms after it.",
         "A column tells the share of answers, in the half of the calls up to that one, whose whole first clause was in "
         "memory when the hook had written it.",
         f"Over the sets of calls the voice cache had {min(each):.0f} to {max(each):.0f} % ready at 100.",
@@ -86,7 +94,19 @@ def run(*, quick: bool) -> Report:
         "keep and to make differs.",
     )
     columns = ("system", *(f"ready at {mark}, %" for mark in MARKS), "first clause, ms", "engine, s", "wasted, %")
-    return Report("First clauses that are ready", columns, rows, keys, notes)
+    curves = {
+        name: [_mean_pct(played[system], mark) for mark in MARKS]
+        for system, name in SYSTEMS.items()
+        if system != "none"
+    }
+    drawn = () if quick else chart("conversation", partial(_draw, curves=curves))
+    return Report("First clauses that are ready", columns, rows, keys, notes, drawn)
+
+
+def _draw(axes: Axes, *, curves: dict[str, list[float]]) -> None:
+    for name, ready_pct in curves.items():
+        axes.plot(MARKS, ready_pct, marker="o", label=name)
+    axes.set(xlabel="calls", ylabel="first clauses ready, %", xticks=MARKS, ylim=(0, 102))
 
 
 def _pct(result: LineResult, mark: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 
 import aiohttp
 
@@ -16,6 +17,7 @@ from agent.errors import RejoinderError
 from agent.media.priority import favour_media_thread
 from agent.media.ticker import Ticker
 from bench._callers import RtcCaller, Server, serving
+from bench._charts import chart, distribution
 from bench._media import percentile
 from bench.harness import Report, Value
 
@@ -30,10 +32,10 @@ QUANTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 def run(*, quick: bool) -> Report:
     """1, 5 and 10 calls; about 40 s quick, four minutes in full."""
-    return asyncio.run(_run(QUICK_TURNS if quick else TURNS))
+    return asyncio.run(_run(QUICK_TURNS if quick else TURNS, draw=not quick))
 
 
-async def _run(turns: int) -> Report:
+async def _run(turns: int, *, draw: bool) -> Report:
     favour_media_thread()
     measured: dict[int, dict[str, list[float]]] = {}
     async with serving(
@@ -53,12 +55,15 @@ async def _run(turns: int) -> Report:
         "Callers and server share the machine's cores; all callers of a round type in the same moment.",
         "A frame leaves every 20 ms, so about 10 ms on average are the wait for the next tick.",
     )
+    curves = {f"{what}, {calls} calls": measured[calls][what] for what in ("hit", "miss") for calls in CALLS}
+    drawn = chart("first_packet", partial(distribution, curves=curves, xlabel="ms")) if draw else ()
     return Report(
         "From the decision to the first audible packet",
         ("answer", "turns", "p50, ms", "p95, ms", "p99, ms"),
         rows,
         keys,
         notes,
+        drawn,
     )
 
 

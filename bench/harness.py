@@ -71,6 +71,8 @@ class Report:
     rows: list[tuple[object, ...]]
     keys: dict[str, Value]
     notes: tuple[str, ...] = ()
+    charts: tuple[str, ...] = ()
+    """Files in docs/ that this run has drawn."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -144,6 +146,7 @@ def describe(report: Report) -> dict[str, Any]:
         "rows": [[_cell(value) for value in row] for row in report.rows],
         "keys": report.keys,
         "notes": list(report.notes),
+        "charts": list(report.charts),
     }
 
 
@@ -155,6 +158,7 @@ def restore(values: dict[str, Any]) -> Report:
         rows=[tuple(row) for row in values["rows"]],
         keys=values["keys"],
         notes=tuple(values["notes"]),
+        charts=tuple(values["charts"]),
     )
 
 
@@ -188,6 +192,8 @@ def to_markdown(outcomes: list[Outcome], *, quick: bool) -> str:
         lines += [report.title, "", _row(report.columns), _row(["---"] * len(report.columns))]
         lines += [_row([_cell(value) for value in row]) for row in report.rows]
         lines += ["", *(f"- {note}" for note in report.notes), *([""] if report.notes else [])]
+        for chart in report.charts:
+            lines += [f"![{report.title}]({chart})", ""]
         lines += ["| key | value |", "| --- | --- |"]
         lines += [_row([f"`{key}`", _cell(value)]) for key, value in report.keys.items()]
         lines.append("")

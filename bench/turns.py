@@ -11,11 +11,11 @@ The fusion is cross-validated: each turn is decided with weights and threshold f
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,10 +30,14 @@ from agent.listening.graph import MODEL_FILE as VAD_FILE
 from agent.listening.graph import SileroGraph
 from agent.listening.smartturn import MODEL_FILE, SmartTurn
 from agent.replay.engines import InlinePool, InlineVad
+from bench._charts import chart
 from bench._endings import Closing, Outcome, TimedRecognizer, Traced, decide, is_inner, trace
 from bench._fitting import Example, fit_weights, least_sure
 from bench._pauses import Before, add_noise, paused_turn, utterances
 from bench.harness import Report, Value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["run"]
 
@@ -60,8 +64,6 @@ SOURCES: dict[str, Weights] = {
     "fusion without a model": fused.WEIGHTS,
     "fusion": fused.WEIGHTS,
 }
-
-CHART = Path(__file__).parents[1] / "docs" / "endpointing.png"
 
 Look = Callable[[Closing, bool], Evidence]
 
@@ -110,9 +112,11 @@ async def _run(*, quick: bool) -> Report:
     for snr_db, kinds in by_noise.items():
         noise = "clean" if snr_db is None else f"{snr_db:g} dB"
         rows += [(f"{rule}, {noise}", *_figures(those)) for rule, those in kinds.items()]
-    drawn = not quick and importlib.util.find_spec("matplotlib") is not None
-    if drawn:
-        _chart(curves, [_point(traced, ms) for ms in SILENCES_MS], (_delay(outcomes, 50), _cut_pct(outcomes)))
+    drawn: tuple[str, ...] = ()
+    if not quick:
+        silence = [_point(traced, ms) for ms in SILENCES_MS]
+        point = (_delay(outcomes, 50), _cut_pct(outcomes))
+        drawn = chart("endpointing", partial(_draw, curves=curves, silence=silence, fitted=point))
     modelled = any(closing.model is not None for turn in traced for closing in turn.closings)
     columns = (
         "rule",
@@ -134,11 +138,10 @@ async def _run(*, quick: bool) -> Report:
         "had begun. What goes on sooner is the same turn.",
         "Curves and rows of a source alone use no fit; those of the fusion, its shipped weights.",
         *(["Quick: too few turns to judge by."] if quick else []),
-        *(["The curves are drawn in docs/endpointing.png."] if drawn else []),
         *([] if modelled else ["No turn model is installed: `rejoinder models fetch turn`."]),
         "Read speech with pauses stretched and put in: no real caller hesitates in it.",
     )
-    return Report("End of turn: delay and false cut-offs", columns, rows, keys, notes)
+    return Report("End of turn: delay and false cut-offs", columns, rows, keys, notes, drawn)
 
 
 def _cross_validated(traced: list[Traced], settings: ListeningSettings) -> list[tuple[Traced, FusedEndpoint]]:
@@ -271,19 +274,15 @@ def _point(traced: list[Traced], silence_ms: float) -> tuple[float, float]:
     return _delay(outcomes, 50), _cut_pct(outcomes)
 
 
-def _chart(
-    curves: dict[str, list[tuple[float, float]]], silence: list[tuple[float, float]], fitted: tuple[float, float]
+def _draw(
+    axes: Axes,
+    *,
+    curves: dict[str, list[tuple[float, float]]],
+    silence: list[tuple[float, float]],
+    fitted: tuple[float, float],
 ) -> None:
-    """Draw the curves into docs/."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), dpi=110)
-    axes = figure.subplots()
     axes.plot(*zip(*silence, strict=True), "k--o", label="silence alone")
     for source, points in curves.items():
         axes.plot(*zip(*points, strict=True), marker=".", linewidth=2.5 if source == "fusion" else 1.0, label=source)
     axes.plot(*fitted, "k*", markersize=12, label="fusion, cross-validated")
     axes.set(xlabel="delay after the last speech, median, ms", ylabel="turns cut off, %", xlim=(200, 1400))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(CHART, bbox_inches="tight")

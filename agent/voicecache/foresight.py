@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from agent.config import CacheSettings
 from agent.speech.chunker import Clause, ClauseChunker
@@ -27,9 +28,18 @@ MAX_UNTAUGHT = 1_000
 MAX_PARTIAL_CHARS = 600
 """The end of a long turn tells what it is about."""
 
+REMEMBERED = 4_096
+"""Texts whose reading is kept: the same openings are looked at again with each partial."""
+
 log = logging.getLogger(__name__)
 
 
+@lru_cache(REMEMBERED)
+def _spoken(text: str, language: str) -> str:
+    return normalize(text, language)
+
+
+@lru_cache(REMEMBERED)
 def first_clause(text: str, language: str) -> Clause | None:
     """The clause that a reply of `text` begins with; None if nothing of it is spoken."""
     chunker = ClauseChunker(language)
@@ -176,22 +186,20 @@ class Foresight:
     def _record(
         self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool, ready: bool | None
     ) -> None:
-        def spoken(candidate: str) -> str:
-            return normalize(candidate, dialogue.voice.language)
-
-        actual = spoken(text)
+        language = dialogue.voice.language
+        actual = _spoken(text, language)
         if ready is None:
             ready = (job := self._job(text, dialogue)) is not None and self._ready(job)
         foreseen = [
             Foreseen(
-                veiled(p.pattern, self._privacy.private(p.pattern, dialogue.voice.language)),
+                veiled(p.pattern, self._privacy.private(p.pattern, language)),
                 round(p.probability, 3),
                 p.why,
                 (each := self._job(p.text, dialogue)) is not None and self._ready(each),
             )
             for p in dialogue.predictions
         ]
-        used = ready and any(spoken(p.text) == actual for p in dialogue.predictions)
+        used = ready and any(_spoken(p.text, language) == actual for p in dialogue.predictions)
         situation = dialogue.situation
         self._note(
             call,
@@ -208,7 +216,7 @@ class Foresight:
         )
 
     def _job(self, text: str, dialogue: _Dialogue) -> Job | None:
-        spoken = normalize(text, dialogue.voice.language)
+        spoken = _spoken(text, dialogue.voice.language)
         return Job(spoken, dialogue.voice, dialogue.style) if spoken else None
 
     def _clauses(self, texts: Sequence[str], dialogue: _Dialogue) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ class Tiers:
         self._metrics = metrics
         self._now = now
         self._writes: asyncio.Queue[tuple[CachedSpeech, Lease | None]] = asyncio.Queue(MAX_WRITES)
+        self._asking: set[asyncio.Future[CachedSpeech | None]] = set()
+        """Questions under way; each ends by its own deadline."""
         self._disk_rests_until = 0.0
         self._writer: asyncio.Task[None] | None = None
 
@@ -75,17 +77,15 @@ class Tiers:
         if self.redis is not None:
             asked.append(self.redis.get(key))
         tasks = {asyncio.ensure_future(coroutine) for coroutine in asked}
-        try:
-            for next_one in asyncio.as_completed(tasks):
-                speech = await next_one
-                if speech is not None:
-                    return speech
-            return None
-        finally:
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.gather(*tasks, return_exceptions=True)
+        # The slower one is left to its own deadline: a question to Redis that is cancelled costs its connection.
+        self._asking |= tasks
+        for task in tasks:
+            task.add_done_callback(self._asking.discard)
+        for next_one in asyncio.as_completed(tasks):
+            speech = await next_one
+            if speech is not None:
+                return speech
+        return None
 
     def put(self, speech: CachedSpeech, lease: Lease | None = None) -> bool:
         """Have it written soon, and `lease` given back then. False: it will not be; private speech never is."""
@@ -98,8 +98,10 @@ class Tiers:
         return True
 
     async def settled(self) -> None:
-        """Wait until all that was put is written, or could not be."""
+        """Wait until all that was put is written, or could not be, and every question is answered or given up."""
         await self._writes.join()
+        if self._asking:
+            await asyncio.wait(set(self._asking))
 
     async def close(self) -> None:
         """Write what waits, for at most 5 s; Redis and the thread are closed by whoever opened them."""
@@ -109,6 +111,8 @@ class Tiers:
                     await self._writes.join()
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
+        if self._asking:
+            await asyncio.wait(set(self._asking), timeout=CLOSE_DEADLINE_S)
 
     async def _from_disk(self, key: SpeechKey) -> CachedSpeech | None:
         assert self.disk is not None

@@ -19,6 +19,7 @@ from agent.events import (
     TurnTimings,
     UserTranscript,
 )
+from signaling.streaming import AUDIO_MESSAGES_PER_S
 from tests.signaling.conftest import Door
 from tests.signaling.doubles import silence
 
@@ -287,14 +288,12 @@ async def test_a_client_that_floods_and_goes_frees_its_line_though_nothing_is_re
 async def test_audio_in_crumbs_is_read_no_faster_than_the_others_can_bear(door: Door) -> None:
     ws = await live(door)
     port, loop = door.pcm_ports[0], asyncio.get_running_loop()
-    for _ in range(20_000):
+    began = loop.time()
+    for _ in range(4_000):
         await ws.send_bytes(b"\x01\x00")
-    longest, until = 0.0, loop.time() + 1.0
-    while (now := loop.time()) < until:
-        await asyncio.sleep(0)
-        longest = max(longest, loop.time() - now)
-    assert port.messages < 5_000
-    assert longest < 0.2
+    await asyncio.sleep(0.3)
+    # A burst, and then its rate: however fast they were sent.
+    assert port.messages <= AUDIO_MESSAGES_PER_S * (0.3 + loop.time() - began)
     await ws.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -74,14 +74,15 @@ class Parrot:
 
 
 @asynccontextmanager
-async def slow_proxy(port: int, delay_s: float) -> AsyncIterator[int]:
-    """A TCP port in front of `port` that hands every answer on `delay_s` late."""
+async def slow_proxy(port: int, delay_s: float | Callable[[], float]) -> AsyncIterator[int]:
+    """A TCP port in front of `port` that hands every answer on `delay_s` late; a function is asked each time."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wait_s: float) -> None:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, late: bool) -> None:
         try:
             while data := await reader.read(65_536):
-                await asyncio.sleep(wait_s)
+                if late:
+                    await asyncio.sleep(delay_s() if callable(delay_s) else delay_s)
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
@@ -92,8 +93,8 @@ async def slow_proxy(port: int, delay_s: float) -> AsyncIterator[int]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)
         for task in (
-            asyncio.create_task(pump(reader, back, 0.0)),
-            asyncio.create_task(pump(there, writer, delay_s)),
+            asyncio.create_task(pump(reader, back, late=False)),
+            asyncio.create_task(pump(there, writer, late=True)),
         ):
             tasks.add(task)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -32,11 +33,11 @@ Opened = Callable[..., AbstractAsyncContextManager[VoiceCache]]
 @pytest.fixture
 def opened(tmp_path: Path) -> Opened:
     @asynccontextmanager
-    async def make(engine: Any, **cache: object) -> AsyncIterator[VoiceCache]:
+    async def make(engine: Any, metrics: Metrics | None = None, **cache: object) -> AsyncIterator[VoiceCache]:
         settings = Settings.model_validate({"cache": {"folder": tmp_path / "voice", **cache}})
         async with (
             WorkerPool(1, name="test") as pool,
-            VoiceCache.open(settings, engine, pool=pool, metrics=Metrics()) as voice_cache,
+            VoiceCache.open(settings, engine, pool=pool, metrics=metrics or Metrics()) as voice_cache,
         ):
             yield voice_cache
 
@@ -229,6 +230,43 @@ async def test_nothing_is_made_ahead_when_it_is_off(opened: Opened) -> None:
             await asyncio.sleep(0)
         assert not cache.foresight.predictions("a")
     assert not parrot.begun
+
+
+@pytest.mark.parametrize("damage", [b"", None])
+async def test_damage_on_disk_costs_a_synthesis_and_is_mended(
+    opened: Opened, tmp_path: Path, damage: bytes | None
+) -> None:
+    parrot = Parrot()
+    async with opened(parrot) as cache:
+        await hear(cache, "Hello.")
+    (path,) = (tmp_path / "voice" / "speech").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] + b"xxxxx" if damage is None else damage)
+    async with opened(parrot) as cache:
+        assert len(await hear(cache, "Hello.")) == 2
+    assert parrot.begun["Hello."] == 2
+    async with opened(parrot) as cache:
+        assert await cache.stored("Hello.", VOICE, STYLE)
+    assert path.read_bytes() == whole
+
+
+async def test_a_full_disk_leaves_the_cache_in_memory(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.voicecache.disk.write_all", full)
+    parrot, metrics = Parrot(), Metrics()
+    async with opened(parrot, metrics) as cache:
+        for text in ("Hello.", "Goodbye."):
+            await hear(cache, text)
+            await cache.settled()
+            assert cache.ready(text, VOICE, STYLE)
+            assert len(await hear(cache, text)) == 1
+        assert not list((tmp_path / "voice" / "speech").iterdir())
+    # The second one was not tried: the disk rests.
+    assert metrics.value("voice_errors_total", part="cache", type="OSError") == 1
 
 
 async def test_a_folder_asked_for_that_cannot_be_made_is_told(opened: Opened, tmp_path: Path) -> None:

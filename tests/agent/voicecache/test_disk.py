@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,50 @@ import pytest
 
 from agent.errors import EnvironmentFault
 from agent.voicecache.disk import MAX_WAITING, DiskThread, DiskTier
+from agent.voicecache.format import dump
 from tests.agent.voicecache.support import entry, key_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+WRITES_ON_AND_ON = """
+import sys
+from pathlib import Path
+from agent.voicecache.disk import DiskTier
+from tests.agent.voicecache.support import entry
+tier = DiskTier(Path(sys.argv[1]), 10**9)
+number = 0
+while True:
+    tier.put(entry(f"text {number % 50}", 0.5))
+    number += 1
+    if number == 20:
+        print("going", flush=True)
+"""
+
+STOPS_HALF_WAY = """
+import os, sys, threading
+from pathlib import Path
+from agent.voicecache.disk import DiskTier
+from tests.agent.voicecache.support import entry
+
+def half(file, data):
+    os.write(file, data[: len(data) // 2])
+    print("going", flush=True)
+    threading.Event().wait()
+
+DiskTier(Path(sys.argv[1]), 10**9, write=half).put(entry("One.", 0.5))
+"""
+
+
+def kill_while_writing(program: str, folder: Path) -> None:
+    """Run it until it says that it is at it, then kill -9."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        said = writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+        assert said == b"going\n", writer.stderr.read().decode()
 
 
 def file_of(tier: DiskTier, text: str) -> Path:
@@ -79,6 +123,37 @@ def test_a_disk_that_fills_up_leaves_nothing_behind_and_the_old_entry_whole(tmp_
         tier.put(entry("One."))
     assert [path.name for path in tmp_path.iterdir()] == [file_of(tier, "One.").name]
     assert tier.get(key_of("One.")) is not None
+
+
+def test_a_process_killed_while_it_writes_leaves_only_whole_entries(tmp_path: Path) -> None:
+    kill_while_writing(WRITES_ON_AND_ON, tmp_path)
+    tier = DiskTier(tmp_path, 10**9)
+    keys = tier.keys()
+    assert len(keys) >= 20
+    assert all(tier.get(key) is not None for key in keys)
+    assert tier.damaged == 0
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_process_killed_in_the_middle_of_an_entry_leaves_the_old_one(tmp_path: Path) -> None:
+    DiskTier(tmp_path, 10**9).put(entry("One.", 0.1))
+    kill_while_writing(STOPS_HALF_WAY, tmp_path)
+    assert len(list(tmp_path.glob("*.part"))) == 1
+    tier = DiskTier(tmp_path, 10**9)
+    found = tier.get(key_of("One."))
+    assert found is not None
+    assert len(found.pcm) == len(entry("One.", 0.1).pcm)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_other_processes_wrote_is_bounded_too(tmp_path: Path) -> None:
+    one = len(dump(entry("text 0", 0.5)))
+    ours, theirs = DiskTier(tmp_path, one * 4), DiskTier(tmp_path, one * 100)
+    for number in range(8):
+        theirs.put(entry(f"text {number}", 0.5))
+    ours.trim()
+    assert 0 < len(ours.keys()) <= 4
+    assert ours.size_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
 def test_a_killed_process_leaves_a_part_which_the_next_start_removes(tmp_path: Path) -> None:

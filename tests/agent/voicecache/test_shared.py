@@ -17,8 +17,10 @@ from agent.core.pool import WorkerPool
 from agent.errors import ConfigError
 from agent.observe.metrics import Metrics
 from agent.voicecache.cache import VoiceCache
+from agent.voicecache.disk import DiskThread, DiskTier
 from agent.voicecache.predictor import Observation
 from agent.voicecache.shared import PREFIX, RedisTier
+from agent.voicecache.tiers import Tiers
 from tests.agent.voicecache.support import STYLE, VOICE, Parrot, entry, key_of, slow_proxy
 from tests.redisserver import RedisServer
 
@@ -231,6 +233,103 @@ async def test_a_redis_that_comes_back_is_used_again(redis_server: RedisServer) 
                 await asyncio.sleep(0.005)
         assert await one.put(entry("Hello."))
         assert await one.get(key_of("Hello.")) is not None
+
+
+async def test_a_late_answer_is_never_taken_for_the_answer_to_a_later_question(redis_server: RedisServer) -> None:
+    delay_s, now = [0.0], [0.0]
+    async with (
+        slow_proxy(redis_server.port, lambda: delay_s[0]) as port,
+        tier(f"redis://127.0.0.1:{port}/0", now, redis_deadline_ms=200) as one,
+    ):
+        assert await one.put(entry("Hello."))
+        delay_s[0] = 0.6
+        for _ in range(3):
+            assert await one.get(key_of("Hello.")) is None
+        assert one.breaker.state is BreakerState.OPEN
+        delay_s[0], now[0] = 0.0, 60.0
+        # This one sends the probe.
+        assert await one.get(key_of("Hello.")) is None
+        assert one._probe is not None
+        await one._probe
+        assert await one.get(key_of("Other.")) is None
+        found = await one.get(key_of("Hello."))
+        assert found is not None
+        assert found.text == "Hello."
+
+
+async def test_a_hit_on_disk_does_not_cost_the_connection_to_redis(redis_server: RedisServer, tmp_path: Path) -> None:
+    disk, thread = DiskTier(tmp_path, 10**6), DiskThread()
+    texts = [f"Text {number}." for number in range(6)]
+    for text in texts:
+        disk.put(entry(text))
+    async with (
+        Redis.from_url(redis_server.url) as plain,
+        slow_proxy(redis_server.port, 0.02) as port,
+        tier(f"redis://127.0.0.1:{port}/0") as shared,
+    ):
+        assert await shared.ping()
+        before = (await plain.info("stats"))["total_connections_received"]
+        tiers = Tiers(disk, thread, shared, Metrics())
+        for text in texts:
+            # A busy disk may be late; then Redis was asked to the end in any case.
+            await tiers.get(key_of(text))
+            await tiers.settled()
+        after = (await plain.info("stats"))["total_connections_received"]
+        await tiers.close()
+    await thread.close()
+    assert after == before
+
+
+async def test_a_redis_that_dies_fails_nothing_that_is_asked_of_it(redis_server: RedisServer) -> None:
+    async with tier(redis_server.url) as one:
+        lease = await one.lease(key_of("Hello."), 1.0)
+        assert lease is not None
+        waiting = asyncio.create_task(one.await_other(key_of("Hello."), 30.0))
+        await one.ping()
+        redis_server.kill()
+        # Who waits for another process's speech is let go at once, not when its time is over.
+        async with asyncio.timeout(10):
+            assert await waiting is None
+        assert await one.get(key_of("Hello.")) is None
+        assert not await one.put(entry("Hello."))
+        await one.release(lease)
+        assert await one.lease(key_of("Hello."), 1.0) is None
+        await one.teach([SEEN])
+        assert await one.learn() == []
+        assert await one.count() is None
+        assert await one.clear() is None
+        assert not await one.ping()
+
+
+async def test_a_redis_without_room_refuses_and_goes_on_answering(redis_server: RedisServer) -> None:
+    async with tier(redis_server.url) as one, Redis.from_url(redis_server.url) as plain:
+        assert await one.put(entry("Hello."))
+        await plain.config_set("maxmemory-policy", "noeviction")
+        await plain.config_set("maxmemory", "1")
+        assert not await one.put(entry("Other."))
+        assert await one.get(key_of("Hello.")) is not None
+        await plain.config_set("maxmemory", "0")
+        assert await one.put(entry("Other."))
+
+
+async def test_counting_and_clearing_touch_only_what_is_ours(redis_server: RedisServer) -> None:
+    async with tier(redis_server.url) as one, Redis.from_url(redis_server.url) as plain:
+        await plain.set("theirs", "1")
+        await one.put(entry("a"))
+        await one.put(entry("b"))
+        await one.teach([SEEN])
+        assert await one.count() == 2
+        assert await one.clear() == 3
+        assert await plain.keys() == [b"theirs"]
+
+
+async def test_a_password_is_sent(redis_server: RedisServer) -> None:
+    async with Redis.from_url(redis_server.url) as plain:
+        await plain.config_set("requirepass", "open sesame")
+    async with tier(redis_server.url, redis_password="open sesame") as one:
+        assert await one.ping()
+    async with tier(redis_server.url) as without:
+        assert not await without.ping()
 
 
 async def test_an_address_that_means_nothing_is_told() -> None:

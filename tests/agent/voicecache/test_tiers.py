@@ -1,4 +1,4 @@
-"""The tiers behind memory, without Redis."""
+"""The tiers behind memory, without a Redis that answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import CacheSettings
 from agent.observe.metrics import Metrics
 from agent.voicecache import tiers as module
 from agent.voicecache.disk import DiskThread, DiskTier
 from agent.voicecache.entry import CachedSpeech
 from agent.voicecache.key import SpeechKey
+from agent.voicecache.shared import RedisTier
 from agent.voicecache.tiers import MAX_WRITES, Tiers
 from tests.agent.voicecache.support import entry, key_of
 
@@ -79,6 +81,36 @@ async def test_a_disk_slower_than_the_voice_is_a_miss(tmp_path: Path, monkeypatc
     async with opened(disk) as tiers:
         assert await tiers.get(key_of("a")) is None
         disk.go.set()
+
+
+class SlowShared(RedisTier):
+    """Answers when it is let; connects to nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(CacheSettings(redis_url="redis://127.0.0.1:1/0"), Metrics())
+        self.go = asyncio.Event()
+        self.answered = 0
+
+    async def get(self, key: SpeechKey) -> CachedSpeech | None:
+        await self.go.wait()
+        self.answered += 1
+        return None
+
+
+async def test_a_hit_on_disk_leaves_the_slower_question_to_end_by_itself(tmp_path: Path) -> None:
+    disk, shared, thread = DiskTier(tmp_path, 10**6), SlowShared(), DiskThread()
+    disk.put(entry("a"))
+    tiers = Tiers(disk, thread, shared, Metrics())
+    try:
+        assert await tiers.get(key_of("a")) is not None
+        assert shared.answered == 0
+        shared.go.set()
+        await tiers.settled()
+        assert shared.answered == 1
+    finally:
+        await tiers.close()
+        await shared.close()
+        await thread.close()
 
 
 async def test_a_disk_that_is_full_is_left_alone_for_a_while(tmp_path: Path) -> None:
