@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Protocol
 
+from agent.anticipation import Anticipation, Opening
 from agent.conversation import protocol as turns
 from agent.events import AgentText, CallEvent
 from agent.nlu.hook import Action
 from agent.reply import Reply
+from agent.speech.chunker import Clause
 from agent.speech.speaker import Speaker
-from agent.tts.protocol import Style, Voice
+from agent.tts.protocol import Speech, Style, Voice
 
 __all__ = ["Answer", "SpeakingHost"]
 
@@ -55,10 +57,16 @@ class Answer:
         is_current: whether this is what the call says.
         revision: the turn machine's number of it.
         speaker: its way to the ear.
+        anticipation: the call's voice, and who follows the dialogue.
     """
 
     def __init__(
-        self, host: SpeakingHost, is_current: Callable[[Answer], bool], revision: int, speaker: Speaker
+        self,
+        host: SpeakingHost,
+        is_current: Callable[[Answer], bool],
+        revision: int,
+        speaker: Speaker,
+        anticipation: Anticipation,
     ) -> None:
         self.revision = revision
         self.speaker = speaker
@@ -78,6 +86,10 @@ class Answer:
         """It is heard in full: neither speech nor a client's cancel stops it."""
         self._host = host
         self._is_current = is_current
+        self._anticipation = anticipation
+        self._opening: Opening | None = None
+        self._said: str | None = None
+        """Its last clause so far; empty for a private one, None before the first and once it was told."""
 
     @property
     def current(self) -> bool:
@@ -88,6 +100,27 @@ class Answer:
     def speaking_as(self) -> tuple[Voice, Style]:
         """See ReplyHost."""
         return self._host.speaking_as
+
+    def speech(self, clause: Clause, *, private: bool) -> AsyncIterator[Speech]:
+        """See ReplyHost."""
+        speaking_as = self.speaking_as
+        self._said = "" if private else clause.text.strip()
+        if self._opening is None:
+            self._opening = self._anticipation.opening(clause, *speaking_as, private=private)
+            if self.current:
+                self.tell_opening()
+        return self._anticipation.speech(clause, *speaking_as, private=private)
+
+    def tell_opening(self) -> None:
+        """The answer is what the call says: how it begins is learned, if that is known yet."""
+        if self._opening is not None:
+            self._anticipation.begins(self._opening, self.reply.turn.text, self.speaking_as)
+
+    def on_written(self) -> None:
+        """See ReplyHost. Also when it is cut: what was said of it by then is where the dialogue stands."""
+        if self.current and self._said is not None:
+            self._anticipation.written(self.reply.turn, self._said, self.speaking_as)
+            self._said = None
 
     def on_clause(self, text: str) -> None:
         """See ReplyHost."""

@@ -170,9 +170,10 @@ async def open_parts(
     stack.push_async_callback(recognizer.close)
     synthesizer: Synthesizer = await create_synthesizer(settings, pool)
     stack.push_async_callback(synthesizer.close)
+    cache: VoiceCache | None = None
     if settings.cache.enabled:
-        cache = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
-        synthesizer = await stack.enter_async_context(cache)
+        opening = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
+        synthesizer = cache = await stack.enter_async_context(opening)
     turn_model = await load_turn_model(settings, pool)
 
     def turn_sound() -> TurnSound | None:
@@ -192,4 +193,5 @@ async def open_parts(
         voices=lambda: synthesizer.info.voices,
         load=lambda: pool.load,
         turn_sound=turn_sound,
+        dialogues=cache,
     )

@@ -347,6 +347,8 @@ class Call:
 
     def feed(self, event: turns.Event) -> None:
         """Give the turn machine an event, and do what it says."""
+        if isinstance(event, turns.PartialHeard):
+            self._speaking.hears(f"{self._machine.continues} {event.text}".strip())
         self._events.append(event)
         if len(self._events) > 1:
             # Its commands are being carried out: what comes of them is told after the last of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agent.anticipation import Dialogues
 from agent.asr.protocol import Recognizer
 from agent.config import Settings
 from agent.listening.silero import VadEngine
@@ -45,3 +46,5 @@ class CallParts:
     """Share of the engines' time that was in use in the last second, 0 to 1."""
     turn_sound: Callable[[], TurnSound | None] = _silent
     """One for each call: judges the sound of its turns; None where nothing asks for that."""
+    dialogues: Dialogues | None = None
+    """Told of every call what is said in it: the voice cache, or None without one."""

@@ -34,10 +34,11 @@ from agent.nlu.hook import (
     Uninterruptible,
 )
 from agent.patience import Patience
-from agent.speech.chunker import Clause, ClauseChunker
+from agent.speech.chunker import Clause
+from agent.speech.marked import MarkedChunker
 from agent.speech.phrases import PhraseBook
 from agent.speech.speaker import Speaker
-from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+from agent.tts.protocol import Speech, Style, Voice
 
 __all__ = ["Reply", "ReplyClock", "ReplyHost", "ReplyResult"]
 
@@ -61,7 +62,17 @@ AHEAD_DEADLINE_S = 10.0
 
 
 class ReplyHost(Protocol):
-    """What a reply needs of its call. Called only once the reply is committed."""
+    """What a reply needs of its call. Called only once the reply is committed, but for `speech`."""
+
+    def speech(self, clause: Clause, *, private: bool) -> AsyncIterator[Speech]:
+        """The clause as the voice speaks it; `private`: to be kept nowhere but in memory.
+
+        Raises, on iteration, EngineError, UnsupportedLanguage, UnsupportedVoice.
+        """
+        ...
+
+    def on_written(self) -> None:
+        """The hook is done, and the last clause is on its way: now it is known where the dialogue stands."""
 
     def on_clause(self, text: str) -> None:
         """A clause was handed to playout."""
@@ -123,7 +134,7 @@ class Reply:
 
     Args:
         nlu, turn: who is asked, and what. A speculative turn's reply waits for `commit`.
-        synthesizer, phrases, clips, speaker: how it becomes sound.
+        phrases, clips, speaker: how it becomes sound, beside the host's voice.
         settings: deadlines and bounds.
         host: the call.
         now: the monotonic clock.
@@ -134,7 +145,6 @@ class Reply:
         nlu: Nlu,
         turn: Turn,
         *,
-        synthesizer: Synthesizer,
         phrases: PhraseBook,
         clips: Mapping[str, Pcm],
         speaker: Speaker,
@@ -148,7 +158,6 @@ class Reply:
         self.failed = False
         """Hook or voice failed before `commit`: of no use to anybody."""
         self._nlu = nlu
-        self._synthesizer = synthesizer
         self._phrases = phrases
         self._clips = clips
         self._settings = settings
@@ -183,6 +192,8 @@ class Reply:
         try:
             await self._speak_all()
             await self._until_committed()
+            if self._hang_up is None:
+                self._host.on_written()
         except (HookError, EngineError) as exc:
             status = "failed"
             if not self._committed.is_set():
@@ -251,15 +262,15 @@ class Reply:
             await self._queue.put(_End.END)
 
     async def _speak_all(self) -> None:
-        chunker = ClauseChunker(self._host.speaking_as[0].language)
+        chunker = MarkedChunker(self._host.speaking_as[0].language)
         while True:
             item = await self._next_item(chunker)
             match item:
                 case str():
                     if self.clock.first_text is None and item.strip():
                         self._answer_begins()
-                    for clause in chunker.push(item):
-                        await self._clause(clause)
+                    for clause, private in chunker.push(item):
+                        await self._clause(clause, private=private)
                 case _End():
                     await self._flush(chunker)
                     return
@@ -272,9 +283,9 @@ class Reply:
                         return
                     chunker.language = self._host.speaking_as[0].language
 
-    async def _flush(self, chunker: ClauseChunker) -> None:
-        for clause in chunker.flush():
-            await self._clause(clause)
+    async def _flush(self, chunker: MarkedChunker) -> None:
+        for clause, private in chunker.flush():
+            await self._clause(clause, private=private)
 
     def _answer_begins(self) -> None:
         self.clock.first_text = self._now()
@@ -283,7 +294,7 @@ class Reply:
             # Nothing of it was heard yet, and the answer is here.
             log.debug("a filler was withdrawn")
 
-    async def _next_item(self, chunker: ClauseChunker) -> str | Action | Exception | _End:
+    async def _next_item(self, chunker: MarkedChunker) -> str | Action | Exception | _End:
         """The hook's next piece, covering its slowness with phrases. Raises HookTimeout."""
         self._patience.wait(self._now())
         while True:
@@ -348,7 +359,7 @@ class Reply:
 
     # -- the voice -----------------------------------------------------------------------------------------------------
 
-    async def _clause(self, clause: Clause) -> None:
+    async def _clause(self, clause: Clause, *, private: bool) -> None:
         if not clause.spoken:
             self.speaker.skip(clause.text)
             return
@@ -362,7 +373,7 @@ class Reply:
             self._host.on_clause(clause.text)
         else:
             self._held.append(clause)
-        speech = self._timed(self._synthesizer.stream(clause.spoken, *self._host.speaking_as))
+        speech = self._timed(self._host.speech(clause, private=private))
         if not await self.speaker.say(clause.text, speech):
             log.debug("a clause made no sound")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.answer import Answer, SpeakingHost
+from agent.anticipation import Anticipation
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.running import GOES_ON_S
@@ -83,6 +84,7 @@ class Speaking:
         self._hearing = hearing
         self._history = history
         self._now = now
+        self._anticipation = Anticipation(parts.dialogues, parts.synthesizer, parts.nlu, session, host.spawn)
         self._opened_at = now()
         self._spoken: tuple[str, float] = ("", 0.0)
         """The caller's newest item, and when it began, in seconds since the call began."""
@@ -115,6 +117,10 @@ class Speaking:
         """The caller's item begins, or goes on; `at_s` counts from the start of the call."""
         if self._spoken[0] != item_id:
             self._spoken = item_id, at_s
+
+    def hears(self, text: str) -> None:
+        """The caller's running turn reads like this now: what may answer it is made ahead."""
+        self._anticipation.hears(text)
 
     def _since_start(self, at: float) -> float:
         return round(max(0.0, at - self._opened_at), 3)
@@ -158,6 +164,7 @@ class Speaking:
         if answer.task is None:
             answer.task = self.host.spawn(self._run(answer), f"reply {ask.revision}")
         else:
+            answer.tell_opening()
             answer.reply.commit()
 
     def say(self, say: turns.Say) -> None:
@@ -246,6 +253,7 @@ class Speaking:
     def close(self) -> None:
         """The call is over."""
         self.drop()
+        self._anticipation.end()
         if self.running is not None:
             self._finish(self.running, "cancelled")
 
@@ -300,11 +308,10 @@ class Speaking:
         speaker = Speaker(playout, self._parts.synthesizer.info.sample_rate_hz)
         if turn.speculative or self._line.suspended:
             speaker.hold()
-        answer = Answer(self.host, self._is_current, revision, speaker)
+        answer = Answer(self.host, self._is_current, revision, speaker, self._anticipation)
         answer.reply = Reply(
             self._parts.nlu,
             turn,
-            synthesizer=self._parts.synthesizer,
             phrases=self._parts.phrases,
             clips=self._parts.clips,
             speaker=speaker,
@@ -371,6 +378,8 @@ class Speaking:
     def _finish(self, answer: Answer, status: ReplyStatus) -> None:
         heard, unheard = answer.speaker.heard()
         self._send_timings(answer)
+        if status != "completed":
+            answer.on_written()
         self.running = None
         cancelled = status == "cancelled"
         if cancelled:

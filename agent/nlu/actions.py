@@ -22,6 +22,7 @@ from agent.nlu.hook import (
     Hangup,
     Listen,
     Play,
+    Private,
     Send,
     SwitchLanguage,
     SwitchVoice,
@@ -148,7 +149,8 @@ def check_item(item: object) -> str | Action:
         HookError: naming what was yielded, or the field that is wrong, and what was expected.
     """
     if isinstance(item, str):
-        return str.encode(item, "utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = str.encode(item, "utf-16", "surrogatepass").decode("utf-16", "replace")
+        return Private(text) if isinstance(item, Private) else text
     name = _BY_TYPE.get(type(item))
     if name is None:
         raise HookError(f"the hook yielded {_describe(item)}; {_EXPECTED}")

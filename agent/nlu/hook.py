@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from agent.private import Private
+
 __all__ = [
     "Action",
     "Channel",
@@ -22,6 +24,7 @@ __all__ = [
     "Listen",
     "Nlu",
     "Play",
+    "Private",
     "Reply",
     "Send",
     "Session",
@@ -169,6 +172,8 @@ Reply = AsyncIterator[str | Action]
 class Nlu(Protocol):
     """Dialogue logic. `reply` is called once a turn and must return an async iterator (an async generator is best).
 
+    Text that must leave no trace is yielded as `Private(text)`: its speech is kept in memory only.
+
     A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`; and
     `speculate = False`, if it cannot be asked about a turn that may yet go on and then be asked again.
     """
@@ -179,4 +184,9 @@ class Nlu(Protocol):
 class Expecting(Protocol):
     """Optional side of a hook: openings that are likely next. Feeds the voice cache."""
 
-    def expect(self, turn: Turn) -> Sequence[str]: ...
+    def expect(self, turn: Turn) -> Sequence[str]:
+        """What the agent may begin with once the caller has answered the reply to `turn`.
+
+        Asked in a thread of its own as soon as that reply is written; `Private` ones are left out.
+        """
+        ...

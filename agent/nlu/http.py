@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.errors import HookError
 from agent.nlu.actions import action_from_json
-from agent.nlu.hook import Action, Turn
+from agent.nlu.hook import Action, Private, Turn
 from agent.nlu.remote import RemoteAnswer, RemoteHook, SurrogateJoiner, decode_json
 
 __all__ = ["HttpNlu", "turn_to_json"]
@@ -47,7 +47,8 @@ class HttpNlu:
             async for where, document in documents:
                 for item in _items(document, where, turn):
                     if isinstance(item, str):
-                        item = joiner.feed(item)
+                        joined = joiner.feed(item)
+                        item = Private(joined) if isinstance(item, Private) else joined
                     if item != "":
                         yield item
 
@@ -152,9 +153,12 @@ def _object_items(document: Mapping[str, Any], where: str, turn: Turn) -> Iterat
     if text is not None:
         if not isinstance(text, str):
             raise HookError(f"{where}.text: expected a string, got {_kind(text)}")
-        yield text
+        private = document.get("private", False)
+        if not isinstance(private, bool):
+            raise HookError(f"{where}.private: expected a boolean, got {_kind(private)}")
+        yield Private(text) if private else text
     if "action" in document:
-        yield action_from_json({k: v for k, v in document.items() if k not in ("text", "actions", "state")}, where)
+        yield action_from_json({k: v for k, v in document.items() if k not in ("text", "private", "actions", "state")}, where)
     actions = document.get("actions")
     if actions is not None:
         if not isinstance(actions, list):

@@ -18,6 +18,7 @@ from agent.core.fairqueue import Priority
 from agent.core.pool import WorkerPool
 from agent.errors import EngineError, EnvironmentFault
 from agent.observe.metrics import Metrics
+from agent.private import Private
 from agent.speech.normalize import normalize
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 from agent.voicecache.disk import DiskThread, DiskTier
@@ -241,8 +242,8 @@ class VoiceCache:
                 yield piece
 
     async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
-        """`Synthesizer.stream`: the same as `speech`."""
-        async with aclosing(self.speech(text, voice, style)) as pieces:
+        """`Synthesizer.stream`: the same as `speech`. A text that is `Private` never leaves memory."""
+        async with aclosing(self.speech(text, voice, style, private=isinstance(text, Private))) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -308,11 +309,17 @@ class VoiceCache:
         if self._settings.predict:
             self.foresight.on_partial(call, text)
 
-    def on_reply(self, call: str, text: str, *, heard: str = "", private: bool = False) -> None:
-        """The agent answers `heard`, beginning with the clause `text`. Call it before asking for its speech."""
+    def on_reply(
+        self, call: str, text: str, *, heard: str = "", private: bool = False, ready: bool | None = None
+    ) -> None:
+        """The agent answers `heard`, beginning with the clause `text`.
+
+        Args:
+            ready: whether its speech was in memory when it was asked for; None looks now, before that is done.
+        """
         if self._settings.predict:
             self._prefetcher.forget(call)
-            self.foresight.on_reply(call, text, heard=heard, private=private)
+            self.foresight.on_reply(call, text, heard=heard, private=private, ready=ready)
 
     def on_end(self, call: str) -> None:
         """The call is over."""

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from agent.config import CacheSettings
 from agent.speech.chunker import Clause, ClauseChunker
@@ -30,11 +31,21 @@ MAX_PARTIAL_CHARS = 600
 log = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=1_024)
 def first_clause(text: str, language: str) -> Clause | None:
-    """The clause that a reply of `text` begins with; None if nothing of it is spoken."""
+    """The clause that a reply of `text` begins with; None if nothing of it is spoken.
+
+    Kept, since a hook expects much the same texts after each turn.
+    """
     chunker = ClauseChunker(language)
     clauses = chunker.push(text[:2000]) + chunker.flush()
     return next((clause for clause in clauses if clause.spoken), None)
+
+
+@lru_cache(maxsize=4_096)
+def _spoken(text: str, language: str) -> str:
+    """The same openings come up at each partial, and reading one takes longer than predicting it."""
+    return normalize(text, language)
 
 
 @dataclass(slots=True)
@@ -117,8 +128,14 @@ class Foresight:
         dialogue.partials += 1
         self._predict(call, dialogue)
 
-    def on_reply(self, call: str, text: str, *, heard: str = "", private: bool = False) -> None:
-        """The agent answers `heard`, and this is the first clause of it: call before it is asked for as speech."""
+    def on_reply(
+        self, call: str, text: str, *, heard: str = "", private: bool = False, ready: bool | None = None
+    ) -> None:
+        """The agent answers `heard`, and this is the first clause of it.
+
+        Args:
+            ready: whether its speech was there when it was asked for; None looks now.
+        """
         dialogue = self._dialogues.get(call)
         if dialogue is None:
             return
@@ -127,7 +144,7 @@ class Foresight:
         observation = self.predictor.observation(dialogue.situation, heard, text)
         language = dialogue.voice.language
         private = private or self._privacy.private(observation.opening, language)
-        self._record(call, dialogue, text, observation.opening, private)
+        self._record(call, dialogue, text, observation.opening, private, ready)
         if not private:
             self.predictor.observe(observation)
             self._untaught.append(observation)
@@ -167,18 +184,25 @@ class Foresight:
         least = self._settings.min_probability
         self._want(call, [(job, probability) for job, probability in wanted.items() if probability >= least])
 
-    def _record(self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool) -> None:
+    def _record(
+        self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool, ready: bool | None
+    ) -> None:
         def spoken(candidate: str) -> str:
-            return normalize(candidate, dialogue.voice.language)
+            return _spoken(candidate, dialogue.voice.language)
+
+        def there(candidate: str) -> bool:
+            if ready is not None and spoken(candidate) == actual:
+                return ready
+            return (job := self._job(candidate, dialogue)) is not None and self._ready(job)
 
         actual = spoken(text)
-        now_ready = (job := self._job(text, dialogue)) is not None and self._ready(job)
+        now_ready = there(text)
         foreseen = [
             Foreseen(
                 veiled(p.pattern, self._privacy.private(p.pattern, dialogue.voice.language)),
                 round(p.probability, 3),
                 p.why,
-                (each := self._job(p.text, dialogue)) is not None and self._ready(each),
+                there(p.text),
             )
             for p in dialogue.predictions
         ]
@@ -199,7 +223,7 @@ class Foresight:
         )
 
     def _job(self, text: str, dialogue: _Dialogue) -> Job | None:
-        spoken = normalize(text, dialogue.voice.language)
+        spoken = _spoken(text, dialogue.voice.language)
         return Job(spoken, dialogue.voice, dialogue.style) if spoken else None
 
     def _clauses(self, texts: Sequence[str], dialogue: _Dialogue) -> tuple[str, ...]:
