@@ -30,9 +30,7 @@ class Dialogues(Protocol):
     """Who follows the dialogues of all calls: `agent.voicecache.cache.VoiceCache`, which has the meaning of each."""
 
     def ready(self, text: str, voice: Voice, style: Style) -> bool: ...
-    def on_call(
-        self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = ""
-    ) -> None: ...
+    def on_call(self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = "") -> None: ...
     def on_turn(
         self, call: str, *, said: str = "", state: Mapping[str, object] | None = None, expected: tuple[str, ...] = ()
     ) -> None: ...
@@ -146,9 +144,7 @@ class Anticipation:
             )
         return dialogues
 
-    async def _ask(
-        self, dialogues: Dialogues, expect: Callable[[Turn], Sequence[str]], turn: Turn, said: str
-    ) -> None:
+    async def _ask(self, dialogues: Dialogues, expect: Callable[[Turn], Sequence[str]], turn: Turn, said: str) -> None:
         expected: tuple[str, ...] = ()
         try:
             async with asyncio.timeout(EXPECT_DEADLINE_S):

@@ -23,6 +23,7 @@ MAX_STATE_BYTES = 64 * 1024
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines")
 _FIELDS = ("text", "action", "actions", "state", "error", "done")
+_NOT_OF_ACTION = ("text", "private", "actions", "state")
 
 
 class HttpNlu:
@@ -158,7 +159,8 @@ def _object_items(document: Mapping[str, Any], where: str, turn: Turn) -> Iterat
             raise HookError(f"{where}.private: expected a boolean, got {_kind(private)}")
         yield Private(text) if private else text
     if "action" in document:
-        yield action_from_json({k: v for k, v in document.items() if k not in ("text", "private", "actions", "state")}, where)
+        fields = {name: value for name, value in document.items() if name not in _NOT_OF_ACTION}
+        yield action_from_json(fields, where)
     actions = document.get("actions")
     if actions is not None:
         if not isinstance(actions, list):

@@ -41,9 +41,11 @@ class MarkedChunker:
         """The clauses that are now certain, each with whether it is private."""
         begin = self._cut_to + len(self._chunker.pending)
         clauses = self._chunker.push(piece)
-        if isinstance(piece, Private):
+        if isinstance(piece, Private) and (body := piece.strip()):
+            # Blanks around it may go with the next clause, and tell nothing.
             end = (clauses[-1].end if clauses else self._cut_to) + len(self._chunker.pending)
-            self._private.append((begin, end))
+            after = len(piece) - piece.index(body) - len(body)
+            self._private.append((begin + piece.index(body), end - after))
         return self._marked(clauses)
 
     def flush(self) -> list[tuple[Clause, bool]]:

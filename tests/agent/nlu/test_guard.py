@@ -14,7 +14,7 @@ import agent.nlu.guard as guard_module
 from agent.errors import HookError
 from agent.nlu.function import FunctionNlu
 from agent.nlu.guard import guarded
-from agent.nlu.hook import Dtmf, Hangup, Listen, Send, SwitchLanguage, Transfer
+from agent.nlu.hook import Dtmf, Hangup, Listen, Private, Send, SwitchLanguage, Transfer
 
 
 class Hook:
@@ -219,6 +219,15 @@ async def test_endless_items_without_text_are_bounded_too(piece: Any, helpers: A
 
     with pytest.raises(HookError, match="max_reply_chars"):
         await collect(reply, helpers, max_chars=50)
+
+
+async def test_the_mark_of_private_text_stays_with_it(helpers: Any) -> None:
+    async def reply(turn: Any) -> AsyncIterator[Any]:
+        yield "a"
+        yield Private("b\ud800")
+
+    items = await collect(reply, helpers)
+    assert [(item, isinstance(item, Private)) for item in items] == [("a", False), ("b\ufffd", True)]
 
 
 async def test_a_lone_surrogate_is_replaced_and_a_pair_is_joined(helpers: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from agent.errors import ConfigError, HookError, HookTimeout
-from agent.nlu.hook import Hangup, HistoryItem, Interrupted, Listen, Session, Transfer
+from agent.nlu.hook import Hangup, HistoryItem, Interrupted, Listen, Private, Session, Transfer
 from agent.nlu.http import HttpNlu
 
 
@@ -99,6 +99,20 @@ async def test_every_documented_answer_is_read(
             await collect(nlu, helpers.make_turn())
     else:
         assert await collect(nlu, helpers.make_turn()) == expected
+
+
+async def test_text_is_private_as_the_hook_marks_it(hook_for: Any, helpers: Any) -> None:
+    body = b'["a", {"text": "b", "private": true}, {"text": "c", "private": false, "action": "hangup"}]'
+    nlu = await hook_for(fixed(body, "application/json"))
+    items = await collect(nlu, helpers.make_turn())
+    assert items == ["a", "b", "c", Hangup()]
+    assert [isinstance(item, Private) for item in items] == [False, True, False, False]
+
+
+async def test_a_mark_that_is_no_boolean_is_named(hook_for: Any, helpers: Any) -> None:
+    nlu = await hook_for(fixed(b'{"text": "b", "private": "yes"}', "application/json"))
+    with pytest.raises(HookError, match=r"private: expected a boolean, got a string"):
+        await collect(nlu, helpers.make_turn())
 
 
 async def test_no_content_is_silence(hook_for: Any, helpers: Any) -> None:
