@@ -304,7 +304,7 @@ class Speaking:
         """An answer that nobody knows of yet."""
         playout = self._line.playout
         if turn.speculative:
-            playout = Playout(playout.sample_rate_hz)
+            playout = Playout(playout.sample_rate_hz, playout.codec)
         speaker = Speaker(playout, self._parts.synthesizer.info.sample_rate_hz)
         if turn.speculative or self._line.suspended:
             speaker.hold()

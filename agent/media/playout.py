@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent.errors import MediaError
+from agent.media.codec import Codec
 from agent.media.encoded import EncodedFrame, EncodedSpeech
 from agent.media.frames import FRAME_MS, Pcm
 
@@ -42,11 +43,14 @@ class Playout:
 
     Args:
         sample_rate_hz: rate of everything written and read.
+        codec: what the port that reads it sends packets of.
         max_queued_s: bound of the queue in seconds.
     """
 
-    def __init__(self, sample_rate_hz: int, *, max_queued_s: float = MAX_QUEUED_S) -> None:
+    def __init__(self, sample_rate_hz: int, codec: Codec | None = None, *, max_queued_s: float = MAX_QUEUED_S) -> None:
         self.sample_rate_hz = sample_rate_hz
+        self.codec = codec
+        """Packets of this encoding are worth writing; None where only samples are used. Changes with the port."""
         self.frame_samples = sample_rate_hz * FRAME_MS // 1000
         self.max_queued_samples = int(max_queued_s * sample_rate_hz)
         self.position = 0

@@ -59,7 +59,7 @@ class WebRtcPort:
         self._offer = offer
         self._settings = settings
         self._ticker = ticker
-        self._playout = Playout(offer.codec.sample_rate_hz)
+        self._playout = Playout(offer.codec.sample_rate_hz, offer.codec)
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False
@@ -155,6 +155,7 @@ class WebRtcPort:
         """Read from `playout`, the call's own, in place of a new one. Raises MediaError if its rate is another."""
         if playout.sample_rate_hz != self.sample_rate_hz:
             raise MediaError(f"the call speaks at {playout.sample_rate_hz} Hz, this codec at {self.sample_rate_hz} Hz")
+        playout.codec = self._offer.codec
         self._playout = playout
 
     def send_message(self, text: str) -> None:

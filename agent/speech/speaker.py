@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agent.asr.protocol import Word
+from agent.media.encoded import EncodedSpeech
 from agent.media.frames import Pcm
+from agent.media.joints import begun_softly, led_to_zero
 from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
 from agent.tts.protocol import Speech
@@ -21,6 +23,9 @@ __all__ = ["Speaker"]
 
 AHEAD_S = 6.0
 """Speech is made this far ahead of the caller's ear: enough to ride out a slow engine, little to waste when cut."""
+
+MAX_PACKETS_S = 20.0
+"""Longer stretches go out as samples: packets are written at once, and the playout has room for 30 s."""
 
 MAX_WORD_S = 1.0
 """After an interruption that was none, at most this much is said again: a longer "word" is a clause without times."""
@@ -41,6 +46,8 @@ class _Span:
     words: list[Word] = field(default_factory=list)
     complete: bool = True
     """False while the engine still makes more of it: `end` and `words` are those of the part that exists."""
+    last: Pcm = field(default_factory=lambda: np.zeros(0, np.int16))
+    """Its last samples so far that may be changed."""
 
 
 class Speaker:
@@ -75,23 +82,26 @@ class Speaker:
         Returns:
             Seconds of speech written; 0.0 when the engine made no sound.
         """
-        resampler = (
-            StreamResampler(self.rate_hz, self.playout.sample_rate_hz)
-            if self.rate_hz != self.playout.sample_rate_hz
-            else None
-        )
         start = self.playout.position + self.playout.queued_samples
         span = _Span(text, start, start, complete=False)
         self._spans.append(span)
-        async with contextlib.aclosing(speech):
-            async for piece in speech:
-                span.words.extend(piece.words)
-                await self._write(span, piece.pcm if resampler is None else resampler.push(piece.pcm))
-        if resampler is not None:
-            await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
-        span.complete = True
-        if not self._stopped:
-            self.playout.end()
+        resampler: StreamResampler | None = None
+        try:
+            async with contextlib.aclosing(speech):
+                async for piece in speech:
+                    span.words.extend(piece.words)
+                    if span.end == span.start and (packets := self._packets(piece)) is not None:
+                        await self._write_packets(span, packets)
+                    elif self.rate_hz == self.playout.sample_rate_hz:
+                        await self._write(span, piece.pcm)
+                    else:
+                        resampler = resampler or StreamResampler(self.rate_hz, self.playout.sample_rate_hz)
+                        await self._write(span, resampler.push(piece.pcm))
+            if resampler is not None:
+                await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
+            span.complete = True
+        finally:
+            self._end_clause(span)
         return (span.end - span.start) / self.playout.sample_rate_hz
 
     async def play(self, pcm: Pcm, text: str = "") -> None:
@@ -258,21 +268,61 @@ class Speaker:
             length_s = max(length_s, len(span.text) * SECONDS_PER_CHAR)
         return min(1.0, played_s / length_s) if length_s else 0.0
 
+    def _packets(self, piece: Speech) -> EncodedSpeech | None:
+        """The piece as packets that the port can send as they are, if there are any."""
+        codec = self.playout.codec
+        packets = piece.packets(codec) if piece.packets is not None and codec is not None else None
+        if packets is None or packets.sample_rate_hz != self.playout.sample_rate_hz:
+            return None
+        return packets if len(packets.pcm) <= MAX_PACKETS_S * packets.sample_rate_hz else None
+
+    async def _write_packets(self, span: _Span, packets: EncodedSpeech) -> None:
+        await self.below()
+        if len(packets.pcm) and await self._room_for(len(packets.pcm)):
+            self._begin()
+            span.end = self.playout.write_encoded(packets)
+            span.last = packets.pcm[:0]
+
     async def _write(self, span: _Span, pcm: Pcm) -> None:
         if not len(pcm):
             return
-        await self.below(AHEAD_S)
+        await self.below()
+        if span.end == span.start:
+            pcm = begun_softly(pcm, self.playout.sample_rate_hz)
         chunk = self.playout.sample_rate_hz * 4
         for offset in range(0, len(pcm), chunk):
             part = pcm[offset : offset + chunk]
-            while self.playout.room_samples < len(part) and not self._stopped:
-                self._moved.clear()
-                await self._moved.wait()
-            if self._stopped:
+            if not await self._room_for(len(part)):
                 return
-            if self.started_at_position is None:
-                self.started_at_position = self.playout.position + self.playout.queued_samples
+            self._begin()
             span.end = self.playout.write(part)
+            span.last = part[-self.playout.frame_samples :]
+
+    async def _room_for(self, samples: int) -> bool:
+        """Wait until the playout takes so much; False when nothing is to be written any more."""
+        while self.playout.room_samples < samples and not self._stopped:
+            self._moved.clear()
+            await self._moved.wait()
+        return not self._stopped
+
+    def _begin(self) -> None:
+        if self.started_at_position is None:
+            self.started_at_position = self.playout.position + self.playout.queued_samples
+
+    def _end_clause(self, span: _Span) -> None:
+        """The clause is over, or broke off: what comes next meets silence."""
+        if self._stopped:
+            return
+        rate_hz = self.playout.sample_rate_hz
+        rest = led_to_zero(span.last, rate_hz)
+        if len(rest):
+            if self.playout.queued_samples >= len(rest):
+                self.playout.withdraw(len(rest))
+            else:
+                # Its last samples have left already: some more follow them.
+                rest = led_to_zero(span.last[-1:], rate_hz)
+            span.end = self.playout.write(rest)
+        self.playout.end()
 
 
 def cut_at_word(text: str, fraction: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.asr.protocol import EngineInfo, Word
+from agent.media.codec import Codec
+from agent.media.encoded import EncodedSpeech
 
 __all__ = ["CUT_SHORT", "Speech", "Style", "Synthesizer", "Voice"]
 
@@ -45,6 +47,8 @@ class Speech:
     source: str = ""
     """Name and version of the engine that made it (`EngineInfo.identity`), where one of several may have; else empty.
     `CUT_SHORT`, without samples, ends a stream of which a part was lost."""
+    packets: Callable[[Codec], EncodedSpeech | None] | None = field(default=None, compare=False)
+    """Of stored speech, which is a clause in one piece: the same as packets of this encoding, if they are there."""
 
 
 class Synthesizer(Protocol):

@@ -9,7 +9,9 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from agent.asr.protocol import EngineInfo
@@ -124,7 +126,9 @@ class VoiceCache:
         self._privacy = Privacy(cache.private, cache.public_words)
         self._tasks = OwnedTasks()
         self._store = SpeechStore(cache.memory_mb * 1_000_000, tiers, metrics)
-        self._maker = Maker(synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, now)
+        self._maker = Maker(
+            synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, self._whole, now
+        )
         self._flights = Flights(self._load_changed)
         self._prefetcher = Prefetcher(self._ahead, lambda: self._flights.urgent > 0, cache.cpu_s_per_hour, now)
         self.foresight = Foresight(
@@ -226,7 +230,7 @@ class VoiceCache:
         key = self._maker.key(text, voice, style)
         if (ready := self._store.hit(key)) is not None:
             self._metrics.cache_saved(self._first_s)
-            yield ready.speech()
+            yield self._whole(ready)
             return
         private = private or self._private(text, voice)
         joined = key in self._flights
@@ -339,6 +343,9 @@ class VoiceCache:
         await self.packets.close()
         await self._tasks.close()
         await self._learning.close()
+
+    def _whole(self, stored: CachedSpeech) -> Speech:
+        return replace(stored.speech(), packets=partial(self.packets.ready, stored))
 
     def _private(self, text: str, voice: Voice) -> bool:
         return normalised(text) not in self._public and self._privacy.private(text, voice.language)

@@ -170,6 +170,37 @@ async def test_the_memory_bound_holds(opened: Opened) -> None:
             assert cache.memory_bytes <= 1_000_000
 
 
+async def test_stored_speech_offers_its_packets_once_they_are_made_also_after_a_start(opened: Opened) -> None:
+    async with opened(Parrot()) as cache:
+        first = await hear(cache, "Good morning.")
+        assert all(piece.packets is None for piece in first)
+        (second,) = await hear(cache, "Good morning.")
+        assert second.packets is not None
+        # Nobody waits for an encoder: this use goes out as samples, and has the packets made for the next one.
+        assert second.packets(PCMU) is None
+        await asyncio.gather(*cache.packets._under_way.values())
+        assert (packets := second.packets(PCMU)) is not None
+        (third,) = await hear(cache, "Good morning.")
+        assert third.packets is not None
+        assert third.packets(PCMU) is packets
+        assert third.packets(OPUS) is None
+    async with opened(Parrot()) as cache:
+        (found,) = await hear(cache, "Good morning.")
+        assert found.packets is not None
+        assert (kept := found.packets(PCMU)) is not None
+        assert kept.payloads == packets.payloads
+
+
+async def test_packets_neither_begin_nor_end_with_a_step(opened: Opened) -> None:
+    async with opened(Parrot()) as cache:
+        await hear(cache, "Good morning.")
+        speech = cache.lookup("Good morning.", VOICE, STYLE)
+        assert speech is not None
+        assert abs(int(speech.pcm[0])) > 1_000
+        coded = await cache.packets.make(speech, PCMU)
+    assert max(abs(int(coded.pcm[0])), abs(int(coded.pcm[-1]))) <= 1
+
+
 async def test_packets_are_made_once_and_come_back_from_disk(opened: Opened) -> None:
     async with opened(Parrot()) as cache:
         await hear(cache, "Hello.")
