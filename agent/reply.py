@@ -374,7 +374,7 @@ class Reply:
         else:
             self._held.append(clause)
         speech = self._timed(self._host.speech(clause, private=private))
-        if not await self.speaker.say(clause.text, speech):
+        if not await self.speaker.say(clause, speech):
             log.debug("a clause made no sound")
 
     async def _timed(self, speech: AsyncIterator[Speech]) -> AsyncGenerator[Speech]:

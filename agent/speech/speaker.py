@@ -17,6 +17,8 @@ from agent.media.frames import Pcm
 from agent.media.joints import begun_softly, led_to_zero
 from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
+from agent.speech.chunker import Clause
+from agent.speech.heard import heard_to
 from agent.tts.protocol import Speech
 
 __all__ = ["Speaker"]
@@ -43,6 +45,8 @@ class _Span:
     text: str
     start: int
     end: int
+    clause: Clause | None = None
+    """None for ready-made sound."""
     words: list[Word] = field(default_factory=list)
     complete: bool = True
     """False while the engine still makes more of it: `end` and `words` are those of the part that exists."""
@@ -72,18 +76,20 @@ class Speaker:
         self._held = False
         self._moved = asyncio.Event()
 
-    async def say(self, text: str, speech: AsyncGenerator[Speech]) -> float:
+    async def say(self, text: str | Clause, speech: AsyncGenerator[Speech]) -> float:
         """Write a clause as its pieces arrive, waiting whenever enough is queued.
 
         Args:
-            text: the clause as the hook wrote it; history shows this.
+            text: the clause as the hook wrote it, which history shows, or with how that is read aloud: what was heard
+                of `$3.50` can then be told from its words.
             speech: int16 mono pieces at `rate_hz`, with word times.
 
         Returns:
             Seconds of speech written; 0.0 when the engine made no sound.
         """
         start = self.playout.position + self.playout.queued_samples
-        span = _Span(text, start, start, complete=False)
+        clause = text if isinstance(text, Clause) else None
+        span = _Span(text.text if isinstance(text, Clause) else text, start, start, clause, complete=False)
         self._spans.append(span)
         resampler: StreamResampler | None = None
         try:
@@ -231,7 +237,7 @@ class Speaker:
             elif span.start >= self.playout.position:
                 unheard.append(span.text)
             else:
-                cut = cut_at_word(span.text, self._fraction(span))
+                cut = self._cut(span)
                 heard.append(span.text[:cut])
                 unheard.append(span.text[cut:])
         return "".join(heard).strip(), "".join(unheard).strip()
@@ -254,6 +260,16 @@ class Speaker:
                 length = span.end - span.start
                 return span.start + (position - span.start) * words // length * length // words
         return position
+
+    def _cut(self, span: _Span) -> int:
+        """Index into a clause's text up to which it was heard."""
+        if span.clause is None:
+            return cut_at_word(span.text, self._fraction(span))
+        rate_hz = self.playout.sample_rate_hz
+        length_s = (span.end - span.start) / rate_hz
+        if not span.complete:
+            length_s = max(length_s, len(span.clause.spoken) * SECONDS_PER_CHAR)
+        return heard_to(span.clause, span.words, (self.playout.position - span.start) / rate_hz, length_s)
 
     def _fraction(self, span: _Span) -> float:
         """Share of a clause's words that were heard past their middle."""
