@@ -401,15 +401,15 @@ class Reply:
                 await close()
 
     async def _phrase(self, name: str, *, covers: bool = False) -> None:
-        speech = self._phrases.speech(name, self._host.speaking_as[0].name)
-        if speech is None:
+        phrase = self._phrases.phrase(name, self._host.speaking_as[0])
+        if phrase is None:
             log.warning("phrase %s is not there to be said", name)
             return
 
         async def pieces() -> AsyncGenerator[Speech]:
-            yield speech
+            yield phrase.speech
 
-        text = self._phrases.text(name)
+        text = phrase.text
         if covers:
             # It may still be withdrawn, so nobody is told before it is heard.
             self._covering = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -22,6 +22,7 @@ from agent.errors import EngineError, EnvironmentFault
 from agent.observe.metrics import Metrics
 from agent.private import Private
 from agent.speech.normalize import normalize
+from agent.speech.phrases import PHRASES, PhraseBook, configured_languages
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 from agent.voicecache.disk import DiskThread, DiskTier
 from agent.voicecache.entry import CachedSpeech
@@ -122,7 +123,8 @@ class VoiceCache:
         self._metrics = metrics
         self._now = now
         self._hour = hour
-        self._public = _phrases(settings)
+        self._public = _phrases(settings, synthesizer)
+        """Whatever the policy."""
         self._privacy = Privacy(cache.private, cache.public_words)
         self._tasks = OwnedTasks()
         self._store = SpeechStore(cache.memory_mb * 1_000_000, tiers, metrics)
@@ -203,6 +205,10 @@ class VoiceCache:
         if key not in self._store and (speech := await self._store.tiers.get(key)) is not None:
             self._store.keep(speech, write=False)
         return key in self._store
+
+    def publish(self, texts: Iterable[str]) -> None:
+        """The operator's own words: nobody's secret, so that they may leave memory."""
+        self._public.update(normalised(text) for text in texts)
 
     def keeps(self, text: str, voice: Voice) -> bool:
         """Whether the clause may leave memory."""
@@ -372,7 +378,11 @@ class VoiceCache:
             await self.warm(voice)
 
 
-def _phrases(settings: Settings) -> Collection[str]:
+def _phrases(settings: Settings, synthesizer: Synthesizer) -> set[str]:
     """The operator's own phrases, as the engine reads them: nobody's secret in any language."""
-    texts = settings.phrases.model_dump().values()
-    return frozenset(normalised(normalize(str(text), settings.tts.language)) for text in texts)
+    book = PhraseBook(settings.phrases, synthesizer, settings.tts.language)
+    return {
+        normalised(normalize(book.text(name, language), language))
+        for language in configured_languages(settings)
+        for name in PHRASES
+    }

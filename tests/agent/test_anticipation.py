@@ -363,3 +363,22 @@ async def test_a_private_clause_leaves_nothing_on_disk_or_in_what_was_learned(tm
     assert any(b"Thanks a lot." in data for data in kept)
     assert not any(b"zebra" in data.lower() for data in kept)
     assert b"Thanks a lot." in (tmp_path / "learned.json").read_bytes()
+
+
+@virtual_time
+async def test_with_a_dead_engine_what_was_said_before_is_said_again_and_the_rest_is_apologised_for(
+    tmp_path: Path,
+) -> None:
+    def reply(turn: Turn) -> list[Any]:
+        return ["Good morning to you."] if turn.kind == "greeting" else [f"You said {turn.text}."]
+
+    async with cached(ScriptedHook(reply), tmp_path) as (stage, _, engine):
+        first = await stage.call()
+        await first.answer()
+        await first.hangs_up()
+        engine.broken = True
+        second = await stage.call()
+        assert (await second.answer()).text == "Good morning to you."
+        await second.types("nothing known")
+        assert (await second.answer()).text.endswith(stage.settings.phrases.apology)
+        assert not second.ended
