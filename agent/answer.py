@@ -9,7 +9,7 @@ from typing import Protocol
 
 from agent.anticipation import Anticipation, Opening
 from agent.conversation import protocol as turns
-from agent.events import AgentText, CallEvent
+from agent.events import AgentText, CacheUse, CallEvent
 from agent.nlu.hook import Action
 from agent.reply import Reply
 from agent.speech.chunker import Clause
@@ -90,6 +90,11 @@ class Answer:
         self._opening: Opening | None = None
         self._said: str | None = None
         """Its last clause so far; empty for a private one, None before the first and once it was told."""
+
+    @property
+    def cache(self) -> CacheUse:
+        """See Answered."""
+        return "miss" if self._opening is None else self._opening.cache
 
     @property
     def current(self) -> bool:

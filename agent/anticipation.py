@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agent.events import CacheUse
 from agent.nlu.hook import Nlu, Session, Turn
 from agent.nlu.threads import call_in_thread
 from agent.private import Private
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 class Dialogues(Protocol):
     """Who follows the dialogues of all calls: `agent.voicecache.cache.VoiceCache`, which has the meaning of each."""
 
-    def ready(self, text: str, voice: Voice, style: Style) -> bool: ...
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse: ...
     def on_call(self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = "") -> None: ...
     def on_turn(
         self, call: str, *, said: str = "", state: Mapping[str, object] | None = None, expected: tuple[str, ...] = ()
@@ -48,8 +49,8 @@ class Opening:
     text: str
     """As the hook wrote it."""
     private: bool
-    ready: bool
-    """Its speech was in memory when it was asked for."""
+    cache: CacheUse
+    """Where its speech was when it was asked for."""
 
 
 class Anticipation:
@@ -90,8 +91,8 @@ class Anticipation:
     def opening(self, clause: Clause, voice: Voice, style: Style, *, private: bool) -> Opening:
         """What is to be known of a reply's first clause before its speech is asked for."""
         dialogues = self._dialogues
-        ready = dialogues is not None and dialogues.ready(clause.spoken, voice, style)
-        return Opening(clause.text.strip(), private, ready)
+        use: CacheUse = "miss" if dialogues is None else dialogues.use(clause.spoken, voice, style)
+        return Opening(clause.text.strip(), private, use)
 
     def begins(self, opening: Opening, heard: str, speaking_as: tuple[Voice, Style]) -> None:
         """The agent answers `heard` with this opening."""
@@ -100,7 +101,7 @@ class Anticipation:
         if dialogues is not None:
             self._safely(
                 lambda: dialogues.on_reply(
-                    self._call, opening.text, heard=heard, private=opening.private, ready=opening.ready
+                    self._call, opening.text, heard=heard, private=opening.private, ready=opening.cache != "miss"
                 )
             )
 
@@ -120,9 +121,9 @@ class Anticipation:
 
     # -- what the caller says ------------------------------------------------------------------------------------------
 
-    def hears(self, text: str) -> None:
+    def hears(self, text: str, speaking_as: tuple[Voice, Style]) -> None:
         """The caller's running turn reads like this now."""
-        dialogues = self._dialogues
+        dialogues = self._follow(speaking_as)
         if dialogues is not None and text:
             self._safely(lambda: dialogues.on_partial(self._call, text))
 

@@ -120,7 +120,7 @@ class Speaking:
 
     def hears(self, text: str) -> None:
         """The caller's running turn reads like this now: what may answer it is made ahead."""
-        self._anticipation.hears(text)
+        self._anticipation.hears(text, self.host.speaking_as)
 
     def _since_start(self, at: float) -> float:
         return round(max(0.0, at - self._opened_at), 3)

@@ -19,6 +19,7 @@ from agent.config import Settings
 from agent.core.fairqueue import Priority
 from agent.core.pool import WorkerPool
 from agent.errors import EngineError, EnvironmentFault
+from agent.events import CacheUse
 from agent.observe.metrics import Metrics
 from agent.private import Private
 from agent.speech.normalize import normalize
@@ -198,6 +199,16 @@ class VoiceCache:
             return self._maker.key(text, voice, style) in self._store
         except EngineError:
             return False
+
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
+        """What asking for it now would be: predicted is the first use of what was made ahead. Counts as nothing."""
+        try:
+            key = self._maker.key(text, voice, style)
+        except EngineError:
+            return "miss"
+        if key not in self._store:
+            return "miss"
+        return "predicted" if self._store.unspent(key) else "hit"
 
     async def stored(self, text: str, voice: Voice, style: Style) -> bool:
         """Whether any tier has the clause and tells in time; it is in memory then. Raises EngineError."""

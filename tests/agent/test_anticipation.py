@@ -16,7 +16,7 @@ from agent import anticipation
 from agent.anticipation import Anticipation, Opening
 from agent.config import Settings
 from agent.core.pool import WorkerPool
-from agent.events import ReplyFinished
+from agent.events import CacheUse, ReplyFinished, TurnTimings
 from agent.nlu.function import FunctionNlu
 from agent.nlu.hook import Hangup, Private, Session, SwitchVoice, Turn
 from agent.observe.metrics import Metrics
@@ -40,8 +40,8 @@ class Followed:
         self.told: list[tuple[Any, ...]] = []
         self.broken = False
 
-    def ready(self, text: str, voice: Voice, style: Style) -> bool:
-        return text in self.known
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
+        return "hit" if text in self.known else "miss"
 
     def on_call(self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = "") -> None:
         self._tell("call", call, voice.name, caller, queue)
@@ -127,6 +127,18 @@ async def test_the_cache_is_told_a_call_from_its_beginning_to_its_end() -> None:
     assert "what are your hours".startswith(partials[0])
     # All of them before the answer began.
     assert kinds.index("reply", 2) > max(index for index, kind in enumerate(kinds) if kind == "partial")
+
+
+@virtual_time
+async def test_a_caller_who_is_not_greeted_is_followed_from_their_first_word() -> None:
+    dialogues = Followed()
+    async with Stage(ScriptedHook([OPEN]), settings=Settings(conversation={"greet": False})) as stage:
+        stage.parts = replace(stage.parts, dialogues=dialogues)
+        call = await stage.call()
+        await call.says("what are your hours")
+        await call.answer()
+    kinds = [kind for kind, *_ in dialogues.told]
+    assert kinds[:2] == ["call", "partial"]
 
 
 @virtual_time
@@ -254,7 +266,7 @@ async def test_what_was_expected_of_a_turn_that_is_over_is_told_no_more() -> Non
     dialogues = Followed()
     call, tasks = anticipating(Expecting(expects=[OPEN]), dialogues)
     call.written(GREETING, "Hello.", AS)
-    call.begins(Opening("Fine.", private=False, ready=False), "hello", AS)
+    call.begins(Opening("Fine.", private=False, cache="miss"), "hello", AS)
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [kind for kind, *_ in dialogues.told] == ["call", "reply"]
 
@@ -335,12 +347,17 @@ async def test_the_opening_is_made_while_the_caller_speaks_and_the_call_explains
         assert engine.spoken == ["Delivery is five euros."]
         assert len(call.asked) == 1
         await call.answer()
+        assert call.of(TurnTimings)[-1].cache == "predicted"
+        await call.says("sorry again please what does it cost")
+        await call.answer()
+        assert call.of(TurnTimings)[-1].cache == "hit"
+        assert teacher.of(TurnTimings)[-1].cache == "hit"
         await call.hangs_up()
         await cache.settled()
         made = list(engine.spoken)
     assert made.count("Delivery is five euros.") == 1
     records = Journal(journal_folder(cache_folder(stage.settings))).read("pupil")
-    last = records[-1]
+    last = records[1]
     assert (last.opening, last.used, last.ready) == ("Delivery is five euros.", True, True)
     assert last.partials > 0
     assert last.last_clause == "How may I help you?"
