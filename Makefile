@@ -9,7 +9,7 @@ SHELL  := bash
 .SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types unit e2e bench soak models setup peers clean check-python
+.PHONY: help serve test test-asterisk lint types unit e2e bench soak models setup peers clean check-python
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +66,8 @@ unit: $(DEV) models
 
 e2e: $(DEV) models peers
 	@echo "==> tests with real peers"
-	@$(BIN)/python -m pytest -m e2e $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not alone" $(PYTEST)
+	@$(BIN)/python -m pytest -m "e2e and alone" $(PYTEST)
 
 test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
 
@@ -76,6 +77,10 @@ bench: $(DEV) models  ## run every benchmark and write docs/benchmarks.md
 soak: $(DEV) models peers  ## half an hour of short calls, and two minutes over a bad network
 	@REJOINDER_NETWORK_CALL_S=120 $(BIN)/python -m pytest -m e2e --timeout 400 -s tests/e2e/test_network.py
 	@$(BIN)/python -m bench soak --json $(ARGS)
+
+test-asterisk: $(DEV) models peers  ## both bridges with a real Asterisk 22 (as root; makes a Debian sid tree, 600 MB, once)
+	@bash tests/asterisk/install.sh $${REJOINDER_ASTERISK:-/var/tmp/rejoinder-asterisk}
+	@$(BIN)/python -m pytest -s tests/e2e/asterisk_bridges.py
 
 clean:  ## remove the environment and caches of this folder
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
-from agent.anticipation import Anticipation, Opening
 from agent.conversation import protocol as turns
 from agent.events import AgentText, CacheUse, CallEvent
+from agent.foreseeing import Foreseeing, Opening
 from agent.nlu.hook import Action
 from agent.reply import Reply
 from agent.speech.chunker import Clause
 from agent.speech.speaker import Speaker
-from agent.tts.protocol import Speech, Style, Voice
+from agent.tts.protocol import Style, Voice
 
 __all__ = ["Answer", "SpeakingHost"]
 
@@ -57,7 +57,8 @@ class Answer:
         is_current: whether this is what the call says.
         revision: the turn machine's number of it.
         speaker: its way to the ear.
-        anticipation: the call's voice, and who follows the dialogue.
+        foreseeing: told how it begins.
+        written: told once all of it is written, while it still plays.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Answer:
         is_current: Callable[[Answer], bool],
         revision: int,
         speaker: Speaker,
-        anticipation: Anticipation,
+        foreseeing: Foreseeing,
+        written: Callable[[Answer], None],
     ) -> None:
         self.revision = revision
         self.speaker = speaker
@@ -84,17 +86,21 @@ class Answer:
         self.timings_sent = False
         self.guarded = False
         """It is heard in full: neither speech nor a client's cancel stops it."""
+        self.opening: Opening | None = None
+        """How the hook's answer begins; None before that is known."""
+        self.said = ""
+        """The last clause that was handed to playout."""
+        self.said_told = False
+        """Who foresees knows where the dialogue stands after it."""
+        self._foreseeing = foreseeing
+        self._written = written
         self._host = host
         self._is_current = is_current
-        self._anticipation = anticipation
-        self._opening: Opening | None = None
-        self._said: str | None = None
-        """Its last clause so far; empty for a private one, None before the first and once it was told."""
 
     @property
     def cache(self) -> CacheUse:
         """See Answered."""
-        return "miss" if self._opening is None else self._opening.cache
+        return "miss" if self.opening is None else self.opening.cache
 
     @property
     def current(self) -> bool:
@@ -106,30 +112,26 @@ class Answer:
         """See ReplyHost."""
         return self._host.speaking_as
 
-    def speech(self, clause: Clause, *, private: bool) -> AsyncIterator[Speech]:
+    def on_opening(self, clause: Clause, *, private: bool) -> None:
         """See ReplyHost."""
-        speaking_as = self.speaking_as
-        self._said = "" if private else clause.text.strip()
-        if self._opening is None:
-            self._opening = self._anticipation.opening(clause, *speaking_as, private=private)
-            if self.current:
-                self.tell_opening()
-        return self._anticipation.speech(clause, *speaking_as, private=private)
+        self.opening = self._foreseeing.opening(clause.text, clause.spoken, *self.speaking_as, private=private)
+        if self.current:
+            self.tell_opening()
 
     def tell_opening(self) -> None:
-        """The answer is what the call says: how it begins is learned, if that is known yet."""
-        if self._opening is not None:
-            self._anticipation.begins(self._opening, self.reply.turn.text, self.speaking_as)
+        """It answers a turn that is over: how it begins is something to learn from."""
+        if self.opening is not None and self.ask is not None:
+            self._foreseeing.answered(self.ask.text, self.opening)
 
     def on_written(self) -> None:
-        """See ReplyHost. Also when it is cut: what was said of it by then is where the dialogue stands."""
-        if self.current and self._said is not None:
-            self._anticipation.written(self.reply.turn, self._said, self.speaking_as)
-            self._said = None
+        """See ReplyHost."""
+        if self.current:
+            self._written(self)
 
     def on_clause(self, text: str) -> None:
         """See ReplyHost."""
         if self.current:
+            self.said = text
             self._host.emit(AgentText(self.response_id, self.item_id, text))
             self._host.feed(turns.AgentSays(self.revision, text))
 

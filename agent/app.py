@@ -11,9 +11,13 @@ from types import MappingProxyType
 
 from agent import models
 from agent.asr.factory import create_recognizer
+from agent.asr.protocol import Recognizer
 from agent.call import Call
 from agent.config import Settings
+from agent.core.hosted import open_core_client
 from agent.core.pool import WorkerPool
+from agent.core.remote_asr import RemoteRecognizer
+from agent.core.remote_tts import RemoteSynthesizer
 from agent.errors import CallRefused
 from agent.events import Observer
 from agent.listening.silero import MODEL_FILE, VadEngine
@@ -166,18 +170,27 @@ async def open_parts(
     if close is not None:
         stack.push_async_callback(close)
     await stack.enter_async_context(vad)
-    recognizer = await create_recognizer(settings, pool)
+    recognizer: Recognizer
+    voice: Synthesizer | None = None
+    # Judged in the recogniser's process, the sound of a turn needs no second hop and no model here.
+    heard_there = bool(settings.core.url) and settings.core.evidence
+    if settings.core.url:
+        core = await stack.enter_async_context(open_core_client(settings))
+        recognizer, voice = RemoteRecognizer(core, listen=heard_there), RemoteSynthesizer(core)
+    else:
+        recognizer = await create_recognizer(settings, pool)
     stack.push_async_callback(recognizer.close)
-    synthesizer: Synthesizer = await create_synthesizer(settings, pool)
+    synthesizer: Synthesizer = await create_synthesizer(settings, pool, primary=voice)
     stack.push_async_callback(synthesizer.close)
     cache: VoiceCache | None = None
     if settings.cache.enabled:
-        opening = VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics)
-        synthesizer = cache = await stack.enter_async_context(opening)
-    turn_model = await load_turn_model(settings, pool)
+        cache = await stack.enter_async_context(VoiceCache.open(settings, synthesizer, pool=pool, metrics=metrics))
+        synthesizer = cache
+    turn_model = None if heard_there else await load_turn_model(settings, pool)
 
     def turn_sound() -> TurnSound | None:
-        return TurnSound(turn_model, pool) if settings.listening.endpoint == "fused" else None
+        fused = settings.listening.endpoint == "fused" and not heard_there
+        return TurnSound(turn_model, pool) if fused else None
 
     phrases = PhraseBook(settings.phrases, synthesizer, settings.tts.language)
     greetings = greetings_of(nlu, settings)
@@ -196,5 +209,5 @@ async def open_parts(
         voices=lambda: synthesizer.info.voices,
         load=lambda: pool.load,
         turn_sound=turn_sound,
-        dialogues=cache,
+        foresight=cache,
     )

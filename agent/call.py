@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
@@ -27,6 +27,7 @@ from agent.events import (
     SpeechStarted,
     TransferRequested,
 )
+from agent.foreseeing import Foreseeing
 from agent.hearing import Hearing
 from agent.line import CallClock, Line
 from agent.listening.endpoint import SilenceEndpoint
@@ -101,7 +102,10 @@ class Call:
             now=self._now,
             sound=parts.turn_sound(),
         )
-        self._speaking = Speaking(parts, self._line, self._hearing, self.history, session, self, now=self._now)
+        self._foreseeing = Foreseeing(parts.foresight, getattr(parts.nlu, "expect", None), session.id)
+        self._speaking = Speaking(
+            parts, self._line, self._hearing, self.history, session, self, self._foreseeing, now=self._now
+        )
         self._events: deque[turns.Event] = deque()
         """What the turn machine is still to be told; more than one only while its commands are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,6 +143,7 @@ class Call:
         log.info("call started", extra={"call_id": self.id, "channel": channel})
         try:
             self.emit(FloorChanged(self._floor))
+            self._foreseeing.speaks_as(*self.speaking_as, self.session.caller)
             self._line.open()
             self.feed(turns.CallStarted())
             await self._ended.wait()
@@ -168,6 +173,7 @@ class Call:
 
     async def _close(self, continues: str) -> None:
         try:
+            self._foreseeing.ended()
             self._speaking.close()
             await self._hearing.last_words(continues)
             self._let_go()
@@ -237,9 +243,9 @@ class Call:
             raise NotInterruptible("the reply cannot be interrupted")
         self.feed(turns.ClientCancelled())
 
-    def respond(self) -> None:
-        """Ask the hook again without a new turn of the caller (kind `event`)."""
-        self.feed(turns.RespondAgain())
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        """Ask the hook again without a new turn of the caller (kind `event`). `data`: what has happened."""
+        self.feed(turns.RespondAgain(data or {}))
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
@@ -247,6 +253,7 @@ class Call:
         """Change settings of the running call. Raises ProtocolError naming the field; nothing is changed then."""
         self._manner.check(voice=voice, language=language, silence_ms=silence_ms)
         self._manner.change(voice=voice, language=language)
+        self._foreseeing.speaks_as(*self.speaking_as, self.session.caller)
         if language is not None:
             self._hearing.language = self._machine.language = language
         if silence_ms is not None:
@@ -347,9 +354,9 @@ class Call:
 
     def feed(self, event: turns.Event) -> None:
         """Give the turn machine an event, and do what it says."""
-        if isinstance(event, turns.PartialHeard):
-            self._speaking.hears(f"{self._machine.continues} {event.text}".strip())
         self._events.append(event)
+        if isinstance(event, turns.PartialHeard):
+            self._foreseeing.heard(f"{self._machine.continues} {event.text}".strip())
         if len(self._events) > 1:
             # Its commands are being carried out: what comes of them is told after the last of them.
             return
@@ -430,8 +437,9 @@ class Call:
         self.parts.metrics.error(part, error)
         # A HookError says what is wrong with the hook and never quotes the caller; an engine's message might.
         what = str(error) if isinstance(error, HookError) else type(error).__name__
-        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part})
-        self.emit(CallFault(part, str(error) or type(error).__name__))
+        at = error.at if isinstance(error, HookError) else ""
+        log.warning("%s failed: %s", part, what, extra={"call_id": self.id, "part": part} | ({"at": at} if at else {}))
+        self.emit(CallFault(part, str(error) or type(error).__name__, at))
 
     def emit(self, event: CallEvent) -> None:
         """Tell the observer."""

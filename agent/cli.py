@@ -24,6 +24,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "serve": "take calls",
+    "core": "hold speech engines for other processes",
     "token": "mint a token for a client",
     "models": "list or fetch speech models",
     "say": "speak a text into a file",
@@ -32,6 +33,7 @@ COMMANDS = {
     "replay": "run a recorded call again",
     "cache": "look into the voice cache, fill it, empty it",
     "check": "run scenario files against your hook",
+    "turn": "run a relay for callers behind firewalls",
     "doctor": "check this machine",
 }
 

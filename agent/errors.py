@@ -6,6 +6,7 @@ RejoinderError
 │   └── ModelMissing     model files are absent or do not match their checksum
 ├── EngineError          a recogniser, synthesiser or VAD failed
 │   ├── EngineOverloaded its bounded queue is full; retryable
+│   ├── CoreLost         the process that holds the engine is gone, or does not answer
 │   └── UnsupportedLanguage / UnsupportedVoice
 ├── HookError            the NLU hook or its adapter failed
 │   └── HookTimeout      it missed its deadline
@@ -24,6 +25,7 @@ __all__ = [
     "CallGone",
     "CallRefused",
     "ConfigError",
+    "CoreLost",
     "EngineError",
     "EngineOverloaded",
     "EnvironmentFault",
@@ -69,6 +71,10 @@ class EngineOverloaded(EngineError):
     """The engine's bounded queue is full."""
 
 
+class CoreLost(EngineError):
+    """The process that holds the engine is gone, cannot be reached, or does not answer. Another one may."""
+
+
 class UnsupportedLanguage(EngineError):
     """No installed engine handles this language."""
 
@@ -85,6 +91,8 @@ class HookError(RejoinderError):
     """The NLU hook raised, or its remote end answered with something that is not a reply."""
 
     retryable = True
+    at = ""
+    """Where in the hook's own code, as `file:line function`; empty when it is not known. For logs, not for callers."""
 
 
 class HookTimeout(HookError):

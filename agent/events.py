@@ -201,10 +201,14 @@ class MediaResumed:
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
-    """Something failed and the call lives on. `part` is asr, nlu, tts, media or recording."""
+    """Something failed and the call lives on. `part` is asr, nlu, tts, media or recording.
+
+    `at` is where a hook's own code failed (`file:line function`), else empty; it is not told to clients.
+    """
 
     part: str
     message: str
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

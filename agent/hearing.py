@@ -150,6 +150,9 @@ class Hearing:
             return
         if self._machine.awaits(final_id):
             self._final_ms = (self._now() - asked_at) * 1000
+            if final.sound is not None:
+                # Judged beside the reading, in the recogniser's process.
+                self._host.feed(turns.SoundJudged(final_id, final.sound))
             self._host.feed(turns.FinalHeard(final_id, final.text, final.confidence, final.end_of_turn))
 
     async def last_words(self, continues: str) -> None:

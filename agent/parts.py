@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.anticipation import Dialogues
 from agent.asr.protocol import Recognizer
 from agent.config import Settings
+from agent.foreseeing import DialogueWatcher
 from agent.listening.silero import VadEngine
 from agent.listening.sound import TurnSound
 from agent.media.frames import Pcm
@@ -46,5 +46,5 @@ class CallParts:
     """Share of the engines' time that was in use in the last second, 0 to 1."""
     turn_sound: Callable[[], TurnSound | None] = _silent
     """One for each call: judges the sound of its turns; None where nothing asks for that."""
-    dialogues: Dialogues | None = None
-    """Told of every call what is said in it: the voice cache, or None without one."""
+    foresight: DialogueWatcher | None = None
+    """Told how dialogues go, so that likely speech is made ahead; None without a voice cache."""

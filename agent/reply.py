@@ -28,17 +28,17 @@ from agent.nlu.hook import (
     Listen,
     Nlu,
     Play,
+    Private,
     Send,
     Transfer,
     Turn,
     Uninterruptible,
 )
 from agent.patience import Patience
-from agent.speech.chunker import Clause
-from agent.speech.marked import MarkedChunker
+from agent.speech.chunker import Clause, ClauseChunker
 from agent.speech.phrases import PhraseBook
 from agent.speech.speaker import Speaker
-from agent.tts.protocol import Speech, Style, Voice
+from agent.tts.protocol import Discreet, Speech, Style, Synthesizer, Voice
 
 __all__ = ["Reply", "ReplyClock", "ReplyHost", "ReplyResult"]
 
@@ -62,20 +62,16 @@ AHEAD_DEADLINE_S = 10.0
 
 
 class ReplyHost(Protocol):
-    """What a reply needs of its call. Called only once the reply is committed, but for `speech`."""
+    """What a reply needs of its call. But for `on_opening`, called only once the reply is committed."""
 
-    def speech(self, clause: Clause, *, private: bool) -> AsyncIterator[Speech]:
-        """The clause as the voice speaks it; `private`: to be kept nowhere but in memory.
-
-        Raises, on iteration, EngineError, UnsupportedLanguage, UnsupportedVoice.
-        """
-        ...
-
-    def on_written(self) -> None:
-        """The hook is done, and the last clause is on its way: now it is known where the dialogue stands."""
+    def on_opening(self, clause: Clause, *, private: bool) -> None:
+        """The speech of its first clause is about to be asked for; also ahead of `commit`."""
 
     def on_clause(self, text: str) -> None:
         """A clause was handed to playout."""
+
+    def on_written(self) -> None:
+        """The hook is done, and its last clause is on its way."""
 
     def on_action(self, action: Action) -> None:
         """An action's place in the reply was reached.
@@ -134,7 +130,7 @@ class Reply:
 
     Args:
         nlu, turn: who is asked, and what. A speculative turn's reply waits for `commit`.
-        phrases, clips, speaker: how it becomes sound, beside the host's voice.
+        synthesizer, phrases, clips, speaker: how it becomes sound.
         settings: deadlines and bounds.
         host: the call.
         now: the monotonic clock.
@@ -145,6 +141,7 @@ class Reply:
         nlu: Nlu,
         turn: Turn,
         *,
+        synthesizer: Synthesizer,
         phrases: PhraseBook,
         clips: Mapping[str, Pcm],
         speaker: Speaker,
@@ -157,7 +154,10 @@ class Reply:
         self.clock = ReplyClock()
         self.failed = False
         """Hook or voice failed before `commit`: of no use to anybody."""
+        self.private = False
+        """What is said from here on must not leave memory."""
         self._nlu = nlu
+        self._synthesizer = synthesizer
         self._phrases = phrases
         self._clips = clips
         self._settings = settings
@@ -262,15 +262,15 @@ class Reply:
             await self._queue.put(_End.END)
 
     async def _speak_all(self) -> None:
-        chunker = MarkedChunker(self._host.speaking_as[0].language)
+        chunker = ClauseChunker(self._host.speaking_as[0].language)
         while True:
             item = await self._next_item(chunker)
             match item:
                 case str():
                     if self.clock.first_text is None and item.strip():
                         self._answer_begins()
-                    for clause, private in chunker.push(item):
-                        await self._clause(clause, private=private)
+                    for clause in chunker.push(item):
+                        await self._clause(clause)
                 case _End():
                     await self._flush(chunker)
                     return
@@ -283,9 +283,9 @@ class Reply:
                         return
                     chunker.language = self._host.speaking_as[0].language
 
-    async def _flush(self, chunker: MarkedChunker) -> None:
-        for clause, private in chunker.flush():
-            await self._clause(clause, private=private)
+    async def _flush(self, chunker: ClauseChunker) -> None:
+        for clause in chunker.flush():
+            await self._clause(clause)
 
     def _answer_begins(self) -> None:
         self.clock.first_text = self._now()
@@ -294,7 +294,7 @@ class Reply:
             # Nothing of it was heard yet, and the answer is here.
             log.debug("a filler was withdrawn")
 
-    async def _next_item(self, chunker: MarkedChunker) -> str | Action | Exception | _End:
+    async def _next_item(self, chunker: ClauseChunker) -> str | Action | Exception | _End:
         """The hook's next piece, covering its slowness with phrases. Raises HookTimeout."""
         self._patience.wait(self._now())
         while True:
@@ -328,6 +328,9 @@ class Reply:
             case Listen() | Uninterruptible() if not self._committed.is_set():
                 self._held.append(action)
                 return False
+            case Private():
+                self.private = True
+                return False
             case Send() | Dtmf():
                 self.speaker.when_reached(lambda: self._host.on_action(action))
                 return False
@@ -338,6 +341,10 @@ class Reply:
                 if not after_playout:
                     self.speaker.stop()
                 self._host.on_closing(self._hang_up)
+                return True
+            case Transfer() if self.turn.session.channel == "sip":
+                # The call is over only once the transfer is known to have worked.
+                self.speaker.when_reached(lambda: self._host.on_action(action))
                 return True
             case Transfer():
                 self._hang_up = "transferred"
@@ -359,7 +366,7 @@ class Reply:
 
     # -- the voice -----------------------------------------------------------------------------------------------------
 
-    async def _clause(self, clause: Clause, *, private: bool) -> None:
+    async def _clause(self, clause: Clause) -> None:
         if not clause.spoken:
             self.speaker.skip(clause.text)
             return
@@ -369,13 +376,20 @@ class Reply:
         self._clauses += 1
         if self.clock.first_clause is None:
             self.clock.first_clause = self._now()
+            self._host.on_opening(clause, private=self.private)
         if self._committed.is_set():
             self._host.on_clause(clause.text)
         else:
             self._held.append(clause)
-        speech = self._timed(self._host.speech(clause, private=private))
-        if not await self.speaker.say(clause, speech):
+        speech = self._timed(self._stream(clause.spoken))
+        if not await self.speaker.say(clause.text, speech, clause):
             log.debug("a clause made no sound")
+
+    def _stream(self, spoken: str) -> AsyncIterator[Speech]:
+        voice, style = self._host.speaking_as
+        if self.private and isinstance(self._synthesizer, Discreet):
+            return self._synthesizer.privately(spoken, voice, style)
+        return self._synthesizer.stream(spoken, voice, style)
 
     async def _timed(self, speech: AsyncIterator[Speech]) -> AsyncGenerator[Speech]:
         """Pieces with a deadline for each. Raises EngineError."""

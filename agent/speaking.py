@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.answer import Answer, SpeakingHost
-from agent.anticipation import Anticipation
 from agent.conversation import protocol as turns
 from agent.conversation.history import History
 from agent.conversation.running import GOES_ON_S
@@ -23,6 +22,7 @@ from agent.events import (
     ReplyStatus,
     UserTranscript,
 )
+from agent.foreseeing import Foreseeing
 from agent.hearing import Hearing, new_item_id
 from agent.line import Line
 from agent.media.playout import Playout
@@ -36,6 +36,9 @@ from agent.timings import timings_of
 __all__ = ["Speaking"]
 
 log = logging.getLogger(__name__)
+
+MAX_SAID_CHARS = 200
+"""Of a reply that was cut short: about a clause."""
 
 ANSWERING = ("speech", "dtmf")
 """Kinds of turns that are contributions of the caller."""
@@ -60,6 +63,7 @@ class Speaking:
         history: what was heard of it all.
         session: who is called; replaced by a copy with its own state when a reply begun ahead is adopted.
         host: the call.
+        foreseeing: told how the dialogue goes.
         now: the call's clock in seconds.
     """
 
@@ -71,6 +75,7 @@ class Speaking:
         history: History,
         session: Session,
         host: SpeakingHost,
+        foreseeing: Foreseeing,
         *,
         now: Callable[[], float],
     ) -> None:
@@ -83,8 +88,8 @@ class Speaking:
         self._line = line
         self._hearing = hearing
         self._history = history
+        self._foreseeing = foreseeing
         self._now = now
-        self._anticipation = Anticipation(parts.dialogues, parts.synthesizer, parts.nlu, session, host.spawn)
         self._opened_at = now()
         self._spoken: tuple[str, float] = ("", 0.0)
         """The caller's newest item, and when it began, in seconds since the call began."""
@@ -118,10 +123,6 @@ class Speaking:
         if self._spoken[0] != item_id:
             self._spoken = item_id, at_s
 
-    def hears(self, text: str) -> None:
-        """The caller's running turn reads like this now: what may answer it is made ahead."""
-        self._anticipation.hears(text, self.host.speaking_as)
-
     def _since_start(self, at: float) -> float:
         return round(max(0.0, at - self._opened_at), 3)
 
@@ -146,6 +147,7 @@ class Speaking:
             language=self.host.language,
             history=self._history.items,
             interrupted=self._history.take_interrupted(),
+            data=ask.data,
         )
         answer = self._adopted(ask, turn) or self._begin(ask.revision, turn)
         answer.ask = ask
@@ -253,7 +255,6 @@ class Speaking:
     def close(self) -> None:
         """The call is over."""
         self.drop()
-        self._anticipation.end()
         if self.running is not None:
             self._finish(self.running, "cancelled")
 
@@ -304,14 +305,15 @@ class Speaking:
         """An answer that nobody knows of yet."""
         playout = self._line.playout
         if turn.speculative:
-            playout = Playout(playout.sample_rate_hz, playout.codec)
+            playout = Playout(playout.sample_rate_hz, codec=playout.codec)
         speaker = Speaker(playout, self._parts.synthesizer.info.sample_rate_hz)
         if turn.speculative or self._line.suspended:
             speaker.hold()
-        answer = Answer(self.host, self._is_current, revision, speaker, self._anticipation)
+        answer = Answer(self.host, self._is_current, revision, speaker, self._foreseeing, self._written)
         answer.reply = Reply(
             self._parts.nlu,
             turn,
+            synthesizer=self._parts.synthesizer,
             phrases=self._parts.phrases,
             clips=self._parts.clips,
             speaker=speaker,
@@ -378,8 +380,6 @@ class Speaking:
     def _finish(self, answer: Answer, status: ReplyStatus) -> None:
         heard, unheard = answer.speaker.heard()
         self._send_timings(answer)
-        if status != "completed":
-            answer.on_written()
         self.running = None
         cancelled = status == "cancelled"
         if cancelled:
@@ -393,9 +393,26 @@ class Speaking:
                 at_s=self._since_start(now if answer.audible_at is None else answer.audible_at),
                 end_s=self._since_start(now),
             )
+        if heard and (cancelled or not answer.said_told):
+            self._foreseeing.said(self._last_said(answer, cancelled, heard), self.session, self._next_turn)
         if answer.audible_at is not None:
             self.host.emit(PlayoutStopped(answer.response_id))
         self.host.emit(ReplyFinished(answer.response_id, answer.item_id, status, heard, unheard))
+
+    def _written(self, answer: Answer) -> None:
+        """What comes next can be made from here on, while this still plays."""
+        if answer.said:
+            answer.said_told = True
+            self._foreseeing.said(self._last_said(answer, False, ""), self.session, self._next_turn)
+
+    def _last_said(self, answer: Answer, cancelled: bool, heard: str) -> str:
+        if answer.reply.private:
+            return ""
+        return heard[-MAX_SAID_CHARS:] if cancelled else answer.said
+
+    def _next_turn(self) -> Turn:
+        """What is known of it before the caller speaks."""
+        return Turn(session=self.session, kind="speech", language=self.host.language, history=self._history.items)
 
     def _give_up(self, answer: Answer) -> None:
         answer.speaker.stop()

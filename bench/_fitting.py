@@ -16,9 +16,9 @@ import numpy.typing as npt
 from agent.listening.endpoint import Evidence
 from agent.listening.expecting import judge_expectation
 from agent.listening.fused import Weights
-from agent.listening.odds import log_odds
 from agent.listening.recognised import judge_recogniser
 from agent.listening.wording import judge_wording
+from agent.odds import log_odds
 
 __all__ = ["Example", "fit_weights", "least_sure"]
 

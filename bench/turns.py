@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,10 @@ async def _run(*, quick: bool) -> Report:
     keys["fusion_p95_ms"] = round(_delay(outcomes, 95), 1)
     as_set = [_outcome(turn, create_endpoint(listening), "fusion") for turn in traced]
     rows.append(("fusion as set (fitted on these turns)", *_figures(as_set)))
+    unmarked = [
+        decide(turn, create_endpoint(listening), _unmarked(turn), audible_after_ms=AUDIBLE_AFTER_MS) for turn in traced
+    ]
+    rows.append(("the same, of a recogniser without capitals and marks", *_figures(unmarked)))
     for (turn, _), outcome in zip(fitted, outcomes, strict=True):
         kinds = by_noise.setdefault(turn.turn.snr_db, {"fusion, cross-validated": [], "silence 800 ms": []})
         kinds["fusion, cross-validated"].append(outcome)
@@ -210,6 +215,18 @@ def _look(traced: Traced, source: str) -> Look:
             sound=closing.model if answered else None,
         )
         return replace(evidence, sound=closing.contour) if source in ("contour", "fusion without a model") else evidence
+
+    return look
+
+
+def _unmarked(traced: Traced) -> Look:
+    """What a plain recogniser would have told: small letters, no marks, nothing about the turn's end."""
+    told = _look(traced, "fusion")
+
+    def look(closing: Closing, answered: bool) -> Evidence:
+        evidence = told(closing, answered)
+        text = " ".join(re.sub(r"[^\w\s']+", " ", evidence.text.lower()).split())
+        return replace(evidence, text=text, stable=text, end_of_turn=None)
 
     return look
 

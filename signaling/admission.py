@@ -1,14 +1,18 @@
-"""Which calls are whose, and who may start one more. No I/O; the agent's own table of live calls is the truth."""
+"""Which calls are whose, and who may start one more. The agent's own table of live calls is the truth; places that are
+shared with other processes are asked for on top (`signaling.places`)."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from agent.core.admission import Admitted, Queued, Refused
 from agent.errors import CallRefused
 from agent.nlu.hook import Channel
+from signaling.places import POLL_S, CallQueued, Places, new_ticket, place_of, refusal
 from signaling.ports import AgentLike, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.resume import Resumption, call_of
@@ -19,6 +23,9 @@ __all__ = ["CallRegistry", "OwnedCall", "resume_expired", "too_many_calls"]
 BUSY_RETRY_S = 5
 STARTING_RETRY_S = 2
 DRAINING_RETRY_S = 10
+
+MISSED_POLLS_S = 3.0 * POLL_S
+"""A waiting caller that has not asked for so long counts no more against its subject's calls."""
 
 
 def resume_expired() -> HttpFault:
@@ -46,28 +53,41 @@ class OwnedCall:
     resumption: Resumption | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    subject: str
+    until: float
+
+
 class CallRegistry:
     """Calls made through signaling. Ended ones vanish by themselves: only ids the agent still lists are kept."""
 
-    def __init__(self, agent: AgentLike) -> None:
+    def __init__(
+        self, agent: AgentLike, places: Places | None = None, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._agent = agent
+        self.places = places
+        """None: no places are shared."""
+        self._now = now
         self._owned: dict[str, OwnedCall] = {}
         self._starting: Counter[str] = Counter()
+        self._waiting: dict[str, _Waiting] = {}
 
     @contextmanager
-    def starting(self, claims: Claims, channel: Channel) -> Iterator[None]:
-        """Hold a place while a call is being set up; CallRefused raised inside is counted as well.
+    def holding(self, claims: Claims, channel: Channel, place: str = "") -> Iterator[None]:
+        """`starting` for callers who cannot wait in a queue: a shared place is taken once their call lives.
 
-        Raises:
-            HttpFault: 403, the token does not open this channel; 429, its subject has as many calls as it may.
-            CallRefused: draining, not ready, or full.
+        Args:
+            place: one that this caller waits at, which does not count against it.
+
+        Raises HttpFault and CallRefused as `starting`.
         """
         if not claims.allows(channel):
             raise HttpFault(
                 403, "channel_not_allowed", f"the token does not open the channel {channel!r}", field="channel"
             )
         try:
-            self._admit(claims)
+            self._admit(claims, place)
             self._starting[claims.subject] += 1
             try:
                 yield
@@ -83,7 +103,51 @@ class CallRegistry:
                 self._agent.metrics.call_refused(channel)
             raise
 
-    def _admit(self, claims: Claims) -> None:
+    @asynccontextmanager
+    async def starting(self, claims: Claims, channel: Channel, ticket: str | None = None) -> AsyncIterator[str]:
+        """Hold a place while a call is being set up; gives its name, for `add`. CallRefused raised inside is counted.
+
+        Args:
+            ticket: of the caller who has waited so far.
+
+        Raises:
+            HttpFault: 403, the token does not open this channel; 429, its subject has as many calls as it may.
+            CallQueued: it is to wait, and to ask again with the ticket inside.
+            CallRefused: draining, not ready, full, or waited for too long.
+        """
+        ticket = new_ticket() if ticket is None else ticket
+        place = place_of(ticket, claims.subject)
+        with self.holding(claims, channel, place):
+            async with self._taken(ticket, place, claims.subject):
+                yield place
+
+    @asynccontextmanager
+    async def _taken(self, ticket: str, place: str, subject: str) -> AsyncIterator[None]:
+        if self.places is None:
+            yield
+            return
+        match await self.places.ask(place):
+            case Queued() as answer:
+                self._waiting[place] = _Waiting(subject, self._now() + MISSED_POLLS_S)
+                raise CallQueued(ticket, answer)
+            case Refused() as answer:
+                self._waiting.pop(place, None)
+                raise refusal(answer)
+            case Admitted():
+                self._waiting.pop(place, None)
+        try:
+            yield
+        except BaseException:
+            self.places.leave(place)
+            raise
+
+    def leave(self, claims: Claims, ticket: str) -> None:
+        """The caller waits no longer."""
+        place = place_of(ticket, claims.subject)
+        if self._waiting.pop(place, None) is not None and self.places is not None:
+            self.places.leave(place)
+
+    def _admit(self, claims: Claims, place: str) -> None:
         agent = self._agent
         if agent.draining:
             raise CallRefused("the server is shutting down", retry_after_s=DRAINING_RETRY_S)
@@ -91,19 +155,28 @@ class CallRegistry:
             raise CallRefused("all lines are busy", retry_after_s=BUSY_RETRY_S)
         if not agent.ready:
             raise CallRefused(f"the server is not ready: {agent.not_ready_reason}", retry_after_s=STARTING_RETRY_S)
-        if claims.max_calls is not None and self.count(claims.subject) >= claims.max_calls:
+        if claims.max_calls is not None and self.count(claims.subject, without=place) >= claims.max_calls:
             raise too_many_calls(claims.max_calls)
 
-    def count(self, subject: str) -> int:
-        """Calls of `subject`, live or being set up."""
+    def count(self, subject: str, *, without: str = "") -> int:
+        """Calls of `subject`: live, being set up, or waiting at any place but `without`."""
         self._prune()
-        return self._starting[subject] + sum(owned.subject == subject for owned in self._owned.values())
+        waiting = sum(one.subject == subject for place, one in self._waiting.items() if place != without)
+        return self._starting[subject] + waiting + sum(owned.subject == subject for owned in self._owned.values())
 
     def add(
-        self, subject: str, call: CallLike, port: WebRtcPortLike | None, resumption: Resumption | None = None
+        self,
+        subject: str,
+        call: CallLike,
+        port: WebRtcPortLike | None,
+        resumption: Resumption | None = None,
+        *,
+        place: str = "",
     ) -> None:
-        """Remember a call that has started, or goes on over another port."""
+        """Remember a call that has started, or goes on over another port. `place`: what it holds from now on."""
         self._prune()
+        if self.places is not None and place:
+            self.places.bind(place, call.id)
         self._owned[call.id] = OwnedCall(subject, call, port, resumption)
 
     def resumable(self, token: str, claims: Claims) -> tuple[OwnedCall, Resumption]:
@@ -137,3 +210,5 @@ class CallRegistry:
         live = self._agent.calls
         for call_id in [call_id for call_id in self._owned if call_id not in live]:
             del self._owned[call_id]
+        now = self._now()
+        self._waiting = {place: one for place, one in self._waiting.items() if one.until > now}

@@ -20,6 +20,8 @@ from agent.nlu.hook import Session
 from signaling.admission import CallRegistry, OwnedCall, resume_expired
 from signaling.fields import Caller, LanguageTag, flag, json_object, validate
 from signaling.guards import bearer_token
+from signaling.ice import IceServers
+from signaling.places import QueueTicket
 from signaling.ports import CALLER_HUNG_UP, NOT_CONNECTED, AgentLike, AnswerOffer, CallLike, WebRtcPortLike
 from signaling.problems import HttpFault
 from signaling.realtime_session import RealtimeSession
@@ -58,6 +60,8 @@ class _Offer(BaseModel):
     resume: ResumeToken | None = None
     """Go on with that call; its channel, caller and language stay as they are."""
     record: bool = False
+    queue: QueueTicket | None = None
+    """The ticket of a caller who has waited so far."""
 
 
 class _Candidate(BaseModel):
@@ -91,6 +95,7 @@ class WebRtcCalls:
         self._registry = registry
         self._answer = answer
         self._call_id = call_id
+        self._ice = IceServers(agent.settings.turn)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -110,11 +115,11 @@ class WebRtcCalls:
         offer = await _read_offer(request)
         if offer.resume is not None:
             return await self._resume(request, claims, offer.sdp, offer.resume)
-        with self._registry.starting(claims, offer.channel):
+        async with self._registry.starting(claims, offer.channel, offer.queue) as place:
             call, port, resumption = await self._start(offer, self._call_id(request))
-            self._registry.add(claims.subject, call, port, resumption)
+            self._registry.add(claims.subject, call, port, resumption, place=place)
         try:
-            return await self._respond(request, call, port, resumption)
+            return await self._respond(request, claims, call, port, resumption)
         except BaseException:
             # The caller left before the answer reached it (connection lost, or this handler was cancelled for it).
             self._registry.forget(call.id)
@@ -125,7 +130,7 @@ class WebRtcCalls:
         owned, resumption = self._registry.resumable(token, claims)
         call = owned.call
         connection = Connection(resumption.realtime.on_message)
-        port = await self._negotiate(sdp, connection)
+        port = await self._negotiate(sdp, connection, call.id)
         try:
             if self._registry.find(call.id, claims.subject) is None:
                 raise CallGone("the call ended meanwhile")
@@ -142,14 +147,14 @@ class WebRtcCalls:
         resumption.take_over(connection, port.send_message)
         self._registry.add(claims.subject, call, port, resumption)
         # If this answer does not arrive, the caller may ask again with the token it has: the call is left waiting.
-        return await self._respond(request, call, port, resumption, resumed=True)
+        return await self._respond(request, claims, call, port, resumption, resumed=True)
 
-    async def _negotiate(self, sdp: str, connection: Connection) -> WebRtcPortLike:
+    async def _negotiate(self, sdp: str, connection: Connection, call_id: str) -> WebRtcPortLike:
         try:
             async with asyncio.timeout(NEGOTIATION_TIMEOUT_S):
                 return await self._answer(
                     sdp,
-                    settings=self._agent.settings.media,
+                    settings=self._ice.own(self._agent.settings.media, call_id),
                     ticker=self._agent.ticker,
                     on_message=connection.on_message,
                 )
@@ -159,7 +164,7 @@ class WebRtcCalls:
     async def _start(self, offer: _Offer, call_id: str) -> tuple[CallLike, WebRtcPortLike, Resumption | None]:
         realtime = RealtimeSession()
         connection = Connection(realtime.on_message)
-        port = await self._negotiate(offer.sdp, connection)
+        port = await self._negotiate(offer.sdp, connection, call_id)
         session = Session(
             id=call_id,
             channel=offer.channel,
@@ -168,7 +173,9 @@ class WebRtcCalls:
         )
         try:
             realtime.bind_port(port.send_message)
-            call = self._agent.start_call(port=port, session=session, observer=realtime.on_event, record=offer.record)
+            places = self._registry.places
+            observer = realtime.on_event if places is None else places.watched(realtime.on_event)
+            call = self._agent.start_call(port=port, session=session, observer=observer, record=offer.record)
         except BaseException:
             self._close_later(port)
             raise
@@ -179,6 +186,7 @@ class WebRtcCalls:
     async def _respond(
         self,
         request: web.Request,
+        claims: Claims,
         call: CallLike,
         port: WebRtcPortLike,
         resumption: Resumption | None,
@@ -195,6 +203,7 @@ class WebRtcCalls:
                 body["resume"] = {"token": resumption.issue(), "expires_in_s": resumption.expires_in_s}
             if resumed:
                 body["resumed"] = True
+            body |= self._ice.for_answer(claims)
             response = web.json_response(body, status=201, headers=headers)
         if request.transport is None or request.transport.is_closing():
             raise ConnectionResetError("the client is gone")
@@ -249,7 +258,7 @@ async def _read_offer(request: web.Request) -> _Offer:
         sdp = data.decode("utf-8")
     except UnicodeDecodeError as exc:
         raise ProtocolError("sdp: expected UTF-8", field="sdp") from exc
-    query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language")}
+    query = {key: value for key, value in request.query.items() if key in ("channel", "caller", "language", "queue")}
     return _checked(validate(_Offer, {"sdp": sdp, "record": flag(request.query.get("record"), "record"), **query}))
 
 

@@ -85,8 +85,8 @@ class CallLike(Ends, Protocol):
     def cancel_reply(self) -> None:
         """Stop what the agent is saying; raises NotInterruptible."""
 
-    def respond(self) -> None:
-        """Ask the hook again."""
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        """Ask the hook again. `data`: what has happened, for its `event` turn."""
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
@@ -96,6 +96,12 @@ class CallLike(Ends, Protocol):
     def allow_resume(self) -> float:
         """Let the call outlive its connection; for how many seconds, 0.0 when it may not."""
         ...
+
+    def on_suspended(self, reason: str, unheard_s: float) -> None:
+        """Stand still, as while the peer holds the call."""
+
+    def on_reconnected(self) -> None:
+        """Go on after `on_suspended`."""
 
     def attach_port(self, port: ResumablePort) -> None:
         """Go on over another port, which the call owns from here on; raises CallGone or MediaError."""

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +24,22 @@ from agent.media.priority import favour_media_thread
 from agent.media.webrtc import WebRtcPort
 from agent.observe.metrics import CONTENT_TYPE, Metrics, process_metrics
 from signaling.admission import CallRegistry
+from signaling.bridges.doors import add_bridges
+from signaling.bridges.port import BridgePort
 from signaling.calls import WebRtcCalls
 from signaling.connection import DoorRunner
 from signaling.drain import drain
 from signaling.guards import cors_headers, host_and_origin, rate_limit, security_headers
+from signaling.ice import IceServers
 from signaling.limits import RateLimiter
 from signaling.origins import OriginPolicy, is_loopback
+from signaling.places import create_places
 from signaling.ports import AgentLike, AnswerOffer, Drains, MakePcmPort
 from signaling.problems import problem, problems_middleware
+from signaling.sip.gateway.outgoing import OutgoingCalls, wants_telephone
 from signaling.static import StaticFiles, find_web_root
 from signaling.stream import StreamDoor
+from signaling.stream_host import StreamHost
 from signaling.tokens import TokenKeys, TokenVerifier, load_keys
 
 __all__ = [
@@ -65,7 +71,10 @@ def create_app(
     verifier: TokenVerifier,
     answer: AnswerOffer = WebRtcPort.answer,
     make_pcm_port: MakePcmPort = PcmPort,
+    make_bridge_port: MakePcmPort = BridgePort,
     web_root: Path | None = None,
+    registry: CallRegistry | None = None,
+    outgoing: OutgoingCalls | None = None,
 ) -> web.Application:
     """The application over one agent.
 
@@ -74,31 +83,44 @@ def create_app(
         verifier: checks every token.
         answer: makes WebRTC ports.
         make_pcm_port: makes ports for the WebSocket.
+        make_bridge_port: makes ports for telephone systems' streams.
         web_root: folder of the call page; found by itself by default.
+        registry: the admission, when other doors share it, or as `settings.admission` says. Its places are entered and
+            left with the application.
+        outgoing: places calls by telephone; None: there are none.
 
     Raises:
-        ConfigError: an entry of `server.origins` is no origin.
+        ConfigError: an entry of `server.origins` is no origin, or `admission.redis_url` no address.
         EnvironmentFault: the call page's folder is missing.
     """
     app = base_app(agent.settings, agent.metrics, web_root=web_root)
-    registry = CallRegistry(agent)
+    registry = registry if registry is not None else CallRegistry(agent, create_places(agent))
     calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer)
     stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port)
     probes = _Probes(agent)
 
-    app.router.add_post("/v1/calls", calls.create)
+    async def create(request: web.Request) -> web.StreamResponse:
+        """POST /v1/calls: a browser's offer, or an order to call somebody."""
+        if outgoing is not None and await wants_telephone(request):
+            return await outgoing.create(request)
+        return await calls.create(request)
+
+    app.router.add_post("/v1/calls", create)
     app.router.add_patch("/v1/calls/{call_id}", calls.trickle)
     app.router.add_delete("/v1/calls/{call_id}", calls.hang_up)
+    app.router.add_get("/v1/ice", IceServers(agent.settings.turn).handler(verifier))
     app.router.add_get("/v1/stream", stream.handle, allow_head=False)
     app.router.add_get("/healthz", probes.alive)
     app.router.add_get("/readyz", probes.ready)
     app.router.add_get("/metrics", probes.metrics)
 
     async def closing(_app: web.Application) -> AsyncIterator[None]:
-        yield
-        await calls.close()
+        async with registry.places or nullcontext():
+            yield
+            await calls.close()
 
     app.cleanup_ctx.append(closing)
+    add_bridges(app, StreamHost(agent, registry, make_bridge_port), verifier)
     return app
 
 
@@ -191,6 +213,7 @@ async def serve(
     on_listening: Callable[[Listening], None] | None = None,
     stop: asyncio.Event | None = None,
     app: web.Application | None = None,
+    on_draining: Callable[[], None] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `stop`; then drain: new calls get 503, live ones have `server.drain_s` to finish.
 
@@ -201,6 +224,7 @@ async def serve(
         on_listening: told once the door is open.
         stop: ends serving from within the program.
         app: an application made by `create_app`, when its parts are to be chosen.
+        on_draining: told when no more calls are taken.
 
     Raises:
         ConfigError: no key on a public address, or a wrong origin.
@@ -208,7 +232,7 @@ async def serve(
     """
     if app is None:
         app = create_app(agent, verifier=verifier if verifier is not None else load_keys(settings).verifier)
-    await serve_app(app, agent, settings, on_listening=on_listening, stop=stop)
+    await serve_app(app, agent, settings, on_listening=on_listening, stop=stop, on_draining=on_draining)
 
 
 async def serve_app(
@@ -218,6 +242,7 @@ async def serve_app(
     *,
     on_listening: Callable[[Listening], None] | None = None,
     stop: asyncio.Event | None = None,
+    on_draining: Callable[[], None] | None = None,
 ) -> None:
     """`serve` for any application and whatever holds its calls."""
     stop = stop if stop is not None else asyncio.Event()
@@ -232,6 +257,8 @@ async def serve_app(
             if on_listening is not None:
                 on_listening(listening)
             await stop.wait()
+            if on_draining is not None:
+                on_draining()
             await drain(calls, patience_s=settings.server.drain_s, hurry=hurry)
     finally:
         await runner.cleanup()
@@ -315,7 +342,17 @@ async def run_server(settings: Settings, *, announce_json: bool = False) -> None
             sys.stdout.write(announcement(listening, keys, as_json=announce_json))
             sys.stdout.flush()
 
-        await serve(agent, settings, verifier=keys.verifier, on_listening=announce)
+        if not settings.sip.enabled:
+            await serve(agent, settings, verifier=keys.verifier, on_listening=announce)
+            return
+        registry = CallRegistry(agent, create_places(agent))
+        # Here, since whoever takes no telephone calls need not load it.
+        from signaling.sip.gateway.gateway import SipGateway
+
+        async with SipGateway(agent, registry) as gateway:
+            outgoing = OutgoingCalls(gateway, verifier=keys.verifier, registry=registry)
+            app = create_app(agent, verifier=keys.verifier, registry=registry, outgoing=outgoing)
+            await serve(agent, settings, app=app, on_listening=announce, on_draining=gateway.drain)
 
 
 def announcement(listening: Listening, keys: TokenKeys, *, as_json: bool) -> str:

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Python: a real browser, the last-resort voices, network namespaces, Redis. Does nothing when all is there.
+# Installs what the tests need beside Python: a real browser, the last-resort voices, network namespaces, Redis, a TURN
+# relay, telephones. Does nothing when all is there.
 set -euo pipefail
-declare -A package=([chromium]=chromium [espeak-ng]=espeak-ng [flite]=flite [ip]=iproute2 [redis-server]=redis-server)
+declare -A package=(
+  [chromium]=chromium [espeak-ng]=espeak-ng [flite]=flite [ip]=iproute2 [redis-server]=redis-server [turnserver]=coturn
+  [baresip]=baresip-core [sipp]=sip-tester [kamailio]=kamailio
+)
 missing=()
 for program in "${!package[@]}"; do
   command -v "$program" >/dev/null || missing+=("${package[$program]}")

@@ -23,8 +23,8 @@ from agent.asr.segment import RATE_HZ
 from agent.config import Settings
 from agent.core.pool import WorkerPool
 from agent.errors import ModelMissing
-from agent.listening.odds import log_odds, probability
 from agent.models import require
+from agent.odds import log_odds, probability
 
 __all__ = ["MoonshineModel", "MoonshineRecognizer"]
 

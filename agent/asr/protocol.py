@@ -52,6 +52,8 @@ class Hypothesis:
     """Probability that the speaker is done, if the engine can tell."""
     revision: int = 0
     """Grows with every new reading of the stream, so that a reader can tell news from old."""
+    sound: float | None = None
+    """Of a final: probability that the speaker is done by the sound alone, where it was judged beside the reading."""
 
 
 class RecognizerStream(Protocol):

@@ -57,7 +57,8 @@ async def _converse(args: argparse.Namespace, settings: Settings) -> int:
         elif isinstance(event, TransferRequested):
             print(f"-- transferred to {event.to}", flush=True)
         elif isinstance(event, CallFault):
-            print(f"-- {event.part}: {event.message}", file=sys.stderr, flush=True)
+            where = f" at {event.at}" if event.at else ""
+            print(f"-- {event.part}: {event.message}{where}", file=sys.stderr, flush=True)
         if isinstance(event, ReplyFinished | CallEnded):
             replied.set()
 

@@ -38,13 +38,14 @@ def configure(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.description = "Check what the agent needs."
     command.add_argument("--testing", action="store_true", help="check what the tests need too")
+    command.add_argument("--turn", action="store_true", help="only prove that calls can go through the relay")
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """Print all findings; 0 when nothing has failed, else 2."""
-    checks = list(_checks(settings, testing=args.testing))
+    checks = list(_relay(settings) if args.turn else _checks(settings, testing=args.testing))
     if args.json:
         print(json.dumps([asdict(check) for check in checks]))
     else:
@@ -83,9 +84,22 @@ def _checks(settings: Settings, *, testing: bool) -> Iterator[Check]:
     else:
         yield Check("token key", "ok", settings.auth.algorithm)
     if testing:
-        for program in ("chromium", "espeak-ng", "flite"):
+        for program in ("chromium", "espeak-ng", "flite", "turnserver"):
             found = shutil.which(program)
             yield Check(program, "ok" if found else "fail", found or "absent", "" if found else "make peers")
+
+
+def _relay(settings: Settings) -> Iterator[Check]:
+    # Imported here: turn stands above agent, and the other checks do not need it.
+    from turn.doctor import check_relays
+
+    urls = list(check_relays(settings))
+    if not urls:
+        fix = 'set turn.urls, for example ["turn:relay.example.org:3478?transport=udp"], and REJOINDER_TURN__SECRET'
+        yield Check("relay", "fail", "callers are told of none", fix)
+    for url, finding in urls:
+        state: Literal["ok", "fail"] = "ok" if finding.works else "fail"
+        yield Check(f"{finding.transport} {url}", state, finding.found, finding.fix)
 
 
 def _port(settings: Settings) -> Check:

@@ -61,9 +61,9 @@ class Keypad:
         keys = self._keys
         return keys.endswith("#") or (wanted is not None and len(keys) >= wanted)
 
-    def over(self, now: float, wanted: int | None) -> bool:
-        """No key is waited for any more."""
-        return bool(self._runs) and (self.complete(wanted) or now - self._at >= DIGIT_GAP_S)
+    def over(self, now: float, wanted: int | None, gap_s: float = DIGIT_GAP_S) -> bool:
+        """No key is waited for any more: the entry is complete, or `gap_s` has passed since its last key."""
+        return bool(self._runs) and (self.complete(wanted) or now - self._at >= gap_s)
 
     def join(self, text: str) -> str:
         """The turn's words with the keys where they were pressed: keypad "12", voice "three four" is "12 three four".

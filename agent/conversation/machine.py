@@ -13,7 +13,7 @@ from dataclasses import replace
 from agent.config import ConversationSettings, ListeningSettings
 from agent.conversation.caller_turn import CallerTurn
 from agent.conversation.interruption import Interruption
-from agent.conversation.keypad import Keypad
+from agent.conversation.keypad import DIGIT_GAP_S, Keypad
 from agent.conversation.limits import Due, Limits
 from agent.conversation.overheard import NEAR_END_S, Overheard
 from agent.conversation.protocol import (
@@ -174,9 +174,9 @@ class TurnMachine:
                 return self._digit(digit, now)
             case ClientCancelled():
                 return self._cancelled(now)
-            case RespondAgain():
+            case RespondAgain(data):
                 stop = self._give_up("client", now)
-                return [*self._speculation.drop(), *stop, *self._ask(now, Ask(0, "event"), Why.RESPOND)]
+                return [*self._speculation.drop(), *stop, *self._ask(now, Ask(0, "event", data=data), Why.RESPOND)]
             case Listened(listen):
                 self.expect = listen
                 return []
@@ -415,7 +415,13 @@ class TurnMachine:
 
     @property
     def _wanted_digits(self) -> int | None:
+        if self.expect.max_digits is not None:
+            return self.expect.max_digits
         return self.expect.min_digits if self.expect.expect == "digits" else None
+
+    @property
+    def _digit_gap_s(self) -> float:
+        return DIGIT_GAP_S if self.expect.digit_gap_s is None else self.expect.digit_gap_s
 
     def _digit(self, digit: str, now: float) -> list[Command]:
         assert self._limits is not None
@@ -439,7 +445,7 @@ class TurnMachine:
         return [*commands, *self._decide(now), *self._enter_keys(now)]
 
     def _keys_over(self, now: float) -> bool:
-        return not self._keypad or self._keypad.over(now, self._wanted_digits)
+        return not self._keypad or self._keypad.over(now, self._wanted_digits, self._digit_gap_s)
 
     def _keys_stop(self, reply: Running) -> bool:
         return self.conversation.dtmf_barge_in and self.expect.dtmf_barge_in and not reply.guarded
@@ -447,7 +453,7 @@ class TurnMachine:
     def _enter_keys(self, now: float) -> list[Command]:
         """Take an entry that is over, unless words of the same turn are still to come."""
         free = self.state is State.LISTENING or (self.state is State.HEARING and not self.caller.partial.text)
-        if not free or not self._keypad.over(now, self._wanted_digits):
+        if not free or not self._keypad.over(now, self._wanted_digits, self._digit_gap_s):
             return []
         before, keys = self._continued, self._keypad.join("")
         if before is None:

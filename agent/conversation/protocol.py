@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -191,7 +192,10 @@ class ClientCancelled:
 
 @dataclass(frozen=True, slots=True)
 class RespondAgain:
-    """The client asked for a reply without saying anything new."""
+    """A reply is wanted though the caller said nothing new: the client asks for it, or something has happened."""
+
+    data: Mapping[str, object] = field(default_factory=dict)
+    """What has happened, for the hook."""
 
 
 Event = (
@@ -255,6 +259,8 @@ class Ask:
     speculated: bool = False
     """A `Speculate` of the same revision and an equivalent text is out: adopt its reply if it is still there and the
     session's state did not change, else ask as usual. `text` is the turn's final wording."""
+    data: Mapping[str, object] = field(default_factory=dict)
+    """Of an `event` turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from agent.config import ListeningSettings
 from agent.listening.endpoint import EndOfTurn, Evidence, SilenceEndpoint, Verdict
 from agent.listening.expecting import judge_expectation
-from agent.listening.odds import log_odds, probability
 from agent.listening.recognised import judge_recogniser
 from agent.listening.wording import judge_wording
+from agent.odds import log_odds, probability
 
 __all__ = ["WEIGHTS", "FusedEndpoint", "Weights", "create_endpoint"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.listening.endpoint import Evidence
-from agent.listening.odds import log_odds, probability
+from agent.odds import log_odds, probability
 
 __all__ = ["judge_recogniser"]
 

@@ -31,6 +31,10 @@ LETTERS_COMING = 0.15
 ANSWER = 0.85
 CLOSED = 0.85
 QUESTION = 0.75
+ASKED = 0.7
+"""A question by its first words, in small letters and without marks: its recogniser writes none, so none is missing."""
+ASKED_WORDS = (4, 14)
+"""Fewer are mostly the beginning of a question; more, one question and something else."""
 COMMA = 0.25
 FEW_WORDS = 0.25
 """One or two words that are no known answer are mostly the beginning of something."""
@@ -54,6 +58,7 @@ _COMMA = re.compile(r"[,;:\uff0c\u3001\uff1b\uff1a]\s*$")
 _QUESTION = re.compile(r"[?\uff1f]\s*$")
 _STOP = re.compile(r"[.!\u3002\uff01]\s*$")
 _SENTENCES = re.compile(r"[.!?\u3002\uff01\uff1f]+\s*")
+_MARK = re.compile(r"[,;:.!?]")
 _INNER_COMMA = re.compile(r"[,\uff0c]")
 _DIGIT = re.compile(r"\d")
 _ZH_DIGITS = frozenset("零一二三四五六七八九幺两〇")
@@ -148,9 +153,16 @@ def _judge_marks(text: str, words: list[str], tables: WordTables) -> float:
         return FEW_WORDS
     if _waits_for_main_clause(text, tables):
         return SUBORDINATE
+    if opened and ASKED_WORDS[0] <= len(words) <= ASKED_WORDS[1] and _never_marked(text):
+        return ASKED
     if len(words) <= 4:
         return SHORT
     return MARKED if _STOP.search(text) else PLAIN
+
+
+def _never_marked(text: str) -> bool:
+    """Whether a recogniser wrote this that knows neither capitals nor marks; told from scripts that have capitals."""
+    return text.islower() and not _MARK.search(text)
 
 
 def _waits_for_main_clause(text: str, tables: WordTables) -> bool:

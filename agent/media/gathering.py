@@ -27,7 +27,18 @@ from agent.config import MediaSettings
 from agent.errors import CallRefused, ConfigError
 from agent.media.addresses import Interface, ServerUrl, choose, parse_advertised, parse_server
 
-__all__ = ["GATHER_S", "Agent", "Complaints", "check_media", "gather", "interfaces"]
+__all__ = [
+    "BUSY",
+    "GATHER_S",
+    "REFUSED",
+    "Agent",
+    "Complaints",
+    "bind_udp",
+    "check_media",
+    "gather",
+    "interfaces",
+    "network_problem",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -137,9 +148,11 @@ def check_media(settings: MediaSettings, max_calls: int) -> None:
 async def gather(agent: Agent, settings: MediaSettings) -> list[Candidate]:
     """Bind, then ask the named servers together. The agent owns every socket as soon as it is open.
 
-    Raises CallRefused when the port range is used up, or no chosen address can be bound.
+    Raises CallRefused when the port range is used up, no chosen address can be bound, or `ice_policy` asks for a relay
+    and there is none.
     """
-    hosts = await _bind_all(agent, settings)
+    # Through a relay only: what is not bound cannot be paired, offered or found by anybody.
+    hosts = await _bind_all(agent, settings) if settings.ice_policy == "all" else []
     candidates = [protocol.local_candidate for protocol in hosts]
     asking: dict[asyncio.Task[Candidate], Callable[[BaseException | None], str]] = {}
     for url in settings.stun_servers:
@@ -167,6 +180,11 @@ async def gather(agent: Agent, settings: MediaSettings) -> list[Candidate]:
             complain(problem(exc))
         elif task.result() not in candidates:
             candidates.append(task.result())
+    if not candidates:
+        raise CallRefused(
+            "the relay that all media is to go through (media.ice_policy) gave no address; the log says why",
+            retry_after_s=RETRY_AFTER_S,
+        )
     return candidates
 
 
@@ -179,7 +197,7 @@ async def _bind_all(agent: Agent, settings: MediaSettings) -> list[StunProtocol]
     hosts: list[StunProtocol] = []
     for address in addresses:
         try:
-            sock = _bind(address, settings.udp_port_min, settings.udp_port_max)
+            sock = bind_udp(address, settings.udp_port_min, settings.udp_port_max)
         except OSError as exc:
             full = full or exc.errno == errno.EADDRINUSE
             complain(f"media cannot use {address}: {exc.strerror}")
@@ -210,7 +228,7 @@ async def _bind_all(agent: Agent, settings: MediaSettings) -> list[StunProtocol]
     raise CallRefused(f"no local network address{wanted} could be bound", retry_after_s=RETRY_AFTER_S)
 
 
-def _bind(address: str, low: int | None, high: int | None) -> socket.socket:
+def bind_udp(address: str, low: int | None, high: int | None) -> socket.socket:
     """A UDP socket on this address and a port of the range. Raises OSError; EADDRINUSE when none is free."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -261,7 +279,7 @@ async def _ask_turn(agent: Agent, server: ServerUrl, settings: MediaSettings) ->
 
 
 def _stun_problem(server: ServerUrl, exc: BaseException | None) -> str:
-    return f"STUN server {server} {_network_problem(exc)}: check media.stun_servers. Calls go on without it."
+    return f"STUN server {server} {network_problem(exc)}: check media.stun_servers. Calls go on without it."
 
 
 def _turn_problem(server: ServerUrl, exc: BaseException | None) -> str:
@@ -272,19 +290,21 @@ def _turn_problem(server: ServerUrl, exc: BaseException | None) -> str:
     if code in REFUSED:
         return (
             f"{name} refused the credentials ({code} {reason}): check media.turn_username and "
-            "REJOINDER_MEDIA__TURN_PASSWORD; a time-limited username may have expired. Calls go on without a relay."
+            "REJOINDER_MEDIA__TURN_PASSWORD, or REJOINDER_TURN__SECRET if that makes them; a time-limited username may "
+            "have expired. Calls go on without a relay."
         )
     if code in BUSY:
         return f"{name} has no room ({code} {reason}): check its quotas. Calls go on without a relay."
     if code:
         return f"{name} answered {code} {reason}: check media.turn_server. Calls go on without a relay."
-    return f"{name} {_network_problem(exc)}: check media.turn_server and the firewall. Calls go on without a relay."
+    return f"{name} {network_problem(exc)}: check media.turn_server and the firewall. Calls go on without a relay."
 
 
-def _network_problem(exc: BaseException | None) -> str:
+def network_problem(exc: BaseException | None, within_s: float = GATHER_S) -> str:
+    """What became of a server that gave no answer, as the end of a sentence; None: it was given up."""
     match exc:
         case None | TimeoutError() | TransactionError():
-            return f"did not answer within {GATHER_S:g} s"
+            return f"did not answer within {within_s:g} s"
         case ssl.SSLCertVerificationError():
             return "has a certificate that is not trusted (SSL_CERT_FILE names another authority)"
         case socket.gaierror():

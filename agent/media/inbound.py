@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class AudioReceiver:
         event_payload_types: payload type to clock rate of each negotiated telephone-event.
         jitter: the buffer to use, at the decoder's RTP clock.
         decoder: of the negotiated encoding, closed with the receiver; None for Opus.
+        noise_payload_types: of comfort noise (RFC 3389): a packet of it is a pause of the sender, and silence here.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class AudioReceiver:
         event_payload_types: Mapping[int, int],
         jitter: JitterBuffer[bytes],
         decoder: Decoder | None = None,
+        noise_payload_types: Collection[int] = (),
     ) -> None:
+        self._noise = frozenset(noise_payload_types)
         self._decoder = decoder or opus.Decoder()
         self._clock_hz = self._decoder.clock_hz
         self.reception = ReceptionStats(self._clock_hz)
@@ -82,6 +85,8 @@ class AudioReceiver:
         elif packet.payload_type in self._events:
             self._jitter.push_event(packet.ssrc, packet.sequence)
             self._digits += self._dtmf.receive(packet.timestamp, packet.payload, now)
+        elif packet.payload_type in self._noise:
+            self._jitter.push_event(packet.ssrc, packet.sequence)
         else:
             self.corrupt += 1
             return

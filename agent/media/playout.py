@@ -43,14 +43,13 @@ class Playout:
 
     Args:
         sample_rate_hz: rate of everything written and read.
-        codec: what the port that reads it sends packets of.
         max_queued_s: bound of the queue in seconds.
+        codec: in what it is sent, where packets that were encoded before can be; speech is offered with them then.
     """
 
-    def __init__(self, sample_rate_hz: int, codec: Codec | None = None, *, max_queued_s: float = MAX_QUEUED_S) -> None:
+    def __init__(self, sample_rate_hz: int, *, max_queued_s: float = MAX_QUEUED_S, codec: Codec | None = None) -> None:
         self.sample_rate_hz = sample_rate_hz
         self.codec = codec
-        """Packets of this encoding are worth writing; None where only samples are used. Changes with the port."""
         self.frame_samples = sample_rate_hz * FRAME_MS // 1000
         self.max_queued_samples = int(max_queued_s * sample_rate_hz)
         self.position = 0

@@ -88,7 +88,9 @@ class StreamResampler:
         # Output m sits at input m * down / up; `_position` is that of the next one, in 1/up of an input sample.
         count = max(0, -(-(fresh * self._up - self._position) // self._down))
         at = self._position + np.arange(count) * self._down
-        windows = np.lib.stride_tricks.sliding_window_view(buffer, self._history + 1)
+        # As sliding_window_view makes them, which takes longer over it than all the products.
+        size = buffer.itemsize
+        windows = np.ndarray((fresh, self._history + 1), buffer.dtype, buffer, 0, (size, size))
         if self._up <= FEW_PHASES:
             out = np.empty(count, np.float32)
             for first in range(min(self._up, count)):

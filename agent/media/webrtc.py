@@ -59,7 +59,7 @@ class WebRtcPort:
         self._offer = offer
         self._settings = settings
         self._ticker = ticker
-        self._playout = Playout(offer.codec.sample_rate_hz, offer.codec)
+        self._playout = Playout(offer.codec.sample_rate_hz, codec=offer.codec)
         self._sink: MediaSink | None = None
         self._gone: str | None = None
         self._connected = False

@@ -77,10 +77,12 @@ class _Listen(_Wire):
     expect: Expect = "free"
     min_digits: int | None = Field(None, ge=1, le=32)
     dtmf_barge_in: bool = True
+    max_digits: int | None = Field(None, ge=1, le=32)
+    digit_gap_s: float | None = Field(None, ge=0.3, le=30)
 
 
-class _Uninterruptible(_Wire):
-    pass
+class _Bare(_Wire):
+    """An action without fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ _SPECS: dict[str, _Spec] = {
     "play": _Spec(Play, _Play),
     "send": _Spec(Send, _Send),
     "listen": _Spec(Listen, _Listen),
-    "uninterruptible": _Spec(Uninterruptible, _Uninterruptible),
+    "uninterruptible": _Spec(Uninterruptible, _Bare),
+    "private": _Spec(Private, _Bare),
 }
 _BY_TYPE: dict[Any, str] = {spec.action: name for name, spec in _SPECS.items()}
 
@@ -149,8 +152,7 @@ def check_item(item: object) -> str | Action:
         HookError: naming what was yielded, or the field that is wrong, and what was expected.
     """
     if isinstance(item, str):
-        text = str.encode(item, "utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Private(text) if isinstance(item, Private) else text
+        return str.encode(item, "utf-16", "surrogatepass").decode("utf-16", "replace")
     name = _BY_TYPE.get(type(item))
     if name is None:
         raise HookError(f"the hook yielded {_describe(item)}; {_EXPECTED}")

@@ -79,11 +79,11 @@ class FunctionNlu:
             async for item in items:
                 yield item
 
-    @property
-    def expect(self) -> Callable[[Turn], Sequence[str]]:
-        """The owner's. Raises AttributeError where there is none, so that a hook without it looks like one."""
-        asked: Callable[[Turn], Sequence[str]] = getattr(self._owner, "expect")  # noqa: B009  (None has none)
-        return asked
+    def expect(self, turn: Turn) -> Sequence[str]:
+        """The owner's likely openings, if it has any."""
+        ask = getattr(self._owner, "expect", None)
+        openings: Sequence[str] = ask(turn) if ask is not None else ()
+        return openings
 
     @property
     def greeting(self) -> object:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +29,9 @@ CLOSE_DEADLINE_S = 1.0
 
 HELD_S = 0.1
 """A step of a hook that holds the event loop longer is worth a warning: every call's sound waits for it."""
+
+OURS = str(Path(__file__).parents[1])
+"""The package; what lies outside of it is the hook's."""
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +98,8 @@ class GuardedReply:
         if late:
             log.warning("hook of call %s did not end when closed; left behind", self._driver.turn.session.id)
             task.cancel()
+            # A loop that is run to its end waits for all the tasks that it knows, and so for this one for ever.
+            asyncio._unregister_task(task)
 
     async def __aenter__(self) -> GuardedReply:
         return self
@@ -239,4 +246,13 @@ def _hook_error(exc: BaseException) -> HookError:
     # The message of a hook's exception often quotes the caller; the cause has it for whoever debugs the hook.
     error = HookError(f"the hook raised {type(exc).__name__}")
     error.__cause__ = exc
+    error.at = _raised_at(exc)
     return error
+
+
+def _raised_at(exc: BaseException) -> str:
+    """The innermost line of the file in which the hook's own code begins; empty for an adapter of ours."""
+    steps = [(frame.f_code, line) for frame, line in traceback.walk_tb(exc.__traceback__)]
+    first = next((code.co_filename for code, _ in steps if not code.co_filename.startswith(OURS)), None)
+    code, line = next(((code, line) for code, line in reversed(steps) if code.co_filename == first), (None, 0))
+    return f"{code.co_filename}:{line} {code.co_name}" if code is not None else ""

@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from agent.private import Private
-
 __all__ = [
     "Action",
     "Channel",
@@ -53,6 +51,13 @@ class Session:
     """Telephone number, user id or whatever the channel knows; None when anonymous."""
     state: MutableMapping[str, Any] = field(default_factory=dict)
     """The hook's own memory of this call, kept as long as the call. Only what an HTTP hook is sent must be JSON."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the channel was told beside the audio, by the names that the settings allow: header fields of an INVITE
+    (`sip.session_headers`), parameters of a bridge (`bridges.parameters`)."""
+    called: str | None = None
+    """Number or name that was dialled (channel `sip`)."""
+    direction: Literal["in", "out"] = "in"
+    """`out`: the agent has called; `caller` is then who was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part."""
+    """Hand the caller to a person: a SIP URI, telephone number or queue name. Ends the agent's part.
+
+    On the channel `sip` it ends the call only once it is known to have worked; else an `event` turn follows whose
+    `data` is `{"event": "transfer", "to": ..., "outcome": "busy" | "no_answer" | "refused" | "failed", "status": ...}`.
+    """
 
     to: str
 
@@ -157,6 +166,10 @@ class Listen:
     min_digits: int | None = None
     dtmf_barge_in: bool = True
     """False: a key does not stop what is being said; it is collected all the same."""
+    max_digits: int | None = None
+    """Keys: an entry is over at this many. None takes `min_digits` for `digits`, and has no bound otherwise."""
+    digit_gap_s: float | None = None
+    """Keys further apart than this are separate entries; None is 1.5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +177,18 @@ class Uninterruptible:
     """From here to its end this reply is heard in full: speech, keys and a client's cancel do not stop it."""
 
 
-Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen | Uninterruptible
+@dataclass(frozen=True, slots=True)
+class Private:
+    """From here to its end, what this reply says is kept in memory at most: not on disk, not in Redis, not learned."""
+
+
+Action = Transfer | Hangup | Dtmf | SwitchLanguage | SwitchVoice | Play | Send | Listen | Uninterruptible | Private
 Reply = AsyncIterator[str | Action]
 
 
 @runtime_checkable
 class Nlu(Protocol):
     """Dialogue logic. `reply` is called once a turn and must return an async iterator (an async generator is best).
-
-    Text that must leave no trace is yielded as `Private(text)`: its speech is kept in memory only.
 
     A hook may also define `expect(turn) -> Sequence[str]`: openings that are likely next, and `async close()`; and
     `speculate = False`, if it cannot be asked about a turn that may yet go on and then be asked again.
@@ -184,9 +200,4 @@ class Nlu(Protocol):
 class Expecting(Protocol):
     """Optional side of a hook: openings that are likely next. Feeds the voice cache."""
 
-    def expect(self, turn: Turn) -> Sequence[str]:
-        """What the agent may begin with once the caller has answered the reply to `turn`.
-
-        Asked in a thread of its own as soon as that reply is written; `Private` ones are left out.
-        """
-        ...
+    def expect(self, turn: Turn) -> Sequence[str]: ...

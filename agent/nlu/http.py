@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.errors import HookError
 from agent.nlu.actions import action_from_json
-from agent.nlu.hook import Action, Private, Turn
+from agent.nlu.hook import Action, Turn
 from agent.nlu.remote import RemoteAnswer, RemoteHook, SurrogateJoiner, decode_json
 
 __all__ = ["HttpNlu", "turn_to_json"]
@@ -23,7 +23,6 @@ MAX_STATE_BYTES = 64 * 1024
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/jsonlines")
 _FIELDS = ("text", "action", "actions", "state", "error", "done")
-_NOT_OF_ACTION = ("text", "private", "actions", "state")
 
 
 class HttpNlu:
@@ -48,8 +47,7 @@ class HttpNlu:
             async for where, document in documents:
                 for item in _items(document, where, turn):
                     if isinstance(item, str):
-                        joined = joiner.feed(item)
-                        item = Private(joined) if isinstance(item, Private) else joined
+                        item = joiner.feed(item)
                     if item != "":
                         yield item
 
@@ -68,6 +66,8 @@ def turn_to_json(turn: Turn) -> dict[str, Any]:
             "language": session.language,
             "caller": session.caller,
             "state": dict(session.state),
+            "metadata": dict(session.metadata),
+            **({"called": session.called, "direction": session.direction} if session.channel == "sip" else {}),
         },
         "kind": turn.kind,
         "text": turn.text,
@@ -154,13 +154,9 @@ def _object_items(document: Mapping[str, Any], where: str, turn: Turn) -> Iterat
     if text is not None:
         if not isinstance(text, str):
             raise HookError(f"{where}.text: expected a string, got {_kind(text)}")
-        private = document.get("private", False)
-        if not isinstance(private, bool):
-            raise HookError(f"{where}.private: expected a boolean, got {_kind(private)}")
-        yield Private(text) if private else text
+        yield text
     if "action" in document:
-        fields = {name: value for name, value in document.items() if name not in _NOT_OF_ACTION}
-        yield action_from_json(fields, where)
+        yield action_from_json({k: v for k, v in document.items() if k not in ("text", "actions", "state")}, where)
     actions = document.get("actions")
     if actions is not None:
         if not isinstance(actions, list):

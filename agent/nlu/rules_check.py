@@ -34,6 +34,17 @@ class _References:
         for name, slot in rules.slots.items():
             for part, texts in (("ask", slot.ask), ("again", slot.again), ("more", slot.more)):
                 self._texts(texts, f"slots.{name}.{part}", frozenset({"heard"}))
+        intents = [intent.name for intent in rules.intents]
+        for name, menu in rules.menus.items():
+            self._texts(menu.say, f"menus.{name}.say", frozenset())
+            self._texts(menu.again, f"menus.{name}.again", frozenset())
+            for keys, choice in menu.keys.items():
+                here = f"menus.{name}.keys.{keys}"
+                if choice.intent is not None:
+                    self._defined(choice.intent, intents, f"{here}.intent", "intents")
+                if choice.menu is not None:
+                    self._defined(choice.menu, rules.menus, f"{here}.menu", "menus")
+                self._reply(choice.reply or [], f"{here}.reply", frozenset(), None)
         for index, intent in enumerate(rules.intents):
             self._intent(intent, f"intents.{index}")
 
@@ -59,6 +70,8 @@ class _References:
                     raise ConfigError(f"{self._source}: {here}.if.found: there is no lookup to ask about")
                 elif not set(branch.condition["found"]) <= {"true", "false"}:
                     raise ConfigError(f"{self._source}: {here}.if.found: expected true or false")
+            if branch.menu is not None:
+                self._defined(branch.menu, self._rules.menus, f"{here}.menu", "menus")
             if branch.ask is not None:
                 self._defined(branch.ask, intent.slots if intent else (), f"{here}.ask", "this intent's slots")
 

@@ -5,16 +5,17 @@ The memory is one JSON-like mapping in the session's state; the dialogue itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent.errors import ConfigError
-from agent.nlu.hook import Action, Listen, Turn
+from agent.nlu.hook import Action, Expect, Listen, Turn
 from agent.nlu.linear_regex import PatternError
 from agent.nlu.phrases import Pattern, Utterance, words_of
 from agent.nlu.rules_check import check_references
-from agent.nlu.rules_file import TEMPLATE, Branch, Intent, Ladder, RulesFile, Slot
+from agent.nlu.rules_file import TEMPLATE, Branch, Choice, Intent, Ladder, Menu, RulesFile, Slot
+from agent.nlu.rules_menus import menu_listen, pressed_choice, spoken_choice
 from agent.nlu.rules_slots import partial_digits, slot_value
 from agent.nlu.spoken_digits import spell
 
@@ -45,6 +46,10 @@ class _Memory:
     asked: int = 0
     missed: int = 0
     silent: int = 0
+    menu: str = ""
+    """The menu whose keys count; "" when none was opened."""
+    wrong: int = 0
+    """Entries in a row that meant nothing in it."""
     rotation: dict[str, int] = field(default_factory=dict)
     last: str = ""
 
@@ -73,8 +78,10 @@ class Dialogue:
     def answer(self, turn: Turn) -> Items:
         """What to say and do. Updates the memory in `turn.session.state`."""
         memory = _load(turn.session.state)
-        items = list(self._answer(turn, memory))
-        said = " ".join(item for item in items if isinstance(item, str))
+        items = _spaced(self._answer(turn, memory))
+        if memory.menu and not memory.slot and items and not any(isinstance(item, Listen) for item in items):
+            items.append(menu_listen(self._rules.menus[memory.menu]))
+        said = "".join(item for item in items if isinstance(item, str))
         if said:
             memory.last = said
         turn.session.state[MEMORY_KEY] = _dump(memory)
@@ -90,6 +97,7 @@ class Dialogue:
         replies = [self._rules.greeting, *(c.intent.reply or [] for c in self._intents)]
         texts = [text for reply in replies for branch in reply for text in branch.say]
         texts += [text for slot in self._rules.slots.values() for text in slot.ask]
+        texts += [text for menu in self._rules.menus.values() for text in menu.say]
         texts += self._rules.fallback.say + (self._rules.silence.say if self._rules.silence else [])
         return [text for text in texts if not TEMPLATE.search(text)]
 
@@ -115,6 +123,8 @@ class Dialogue:
         elif memory.slot and memory.silent == 1:
             slot = self._rules.slots[memory.slot]
             yield from self._question(slot, slot.again or slot.ask, memory)
+        elif memory.menu and memory.silent == 1:
+            yield from self._prompt(memory)
         else:
             yield self._turn_of(ladder.say, memory, "silence")
 
@@ -126,15 +136,60 @@ class Dialogue:
             digits = "".join(key for key in keys if key.isdigit())
             yield from self._fill(Utterance((digits,) if digits else ()), memory)
             return
+        menu = self._rules.menus.get(memory.menu)
+        if menu is not None and (choice := pressed_choice(menu, keys)) is not None:
+            yield from self._choose(choice, memory)
+            return
         for compiled in self._intents:
             if keys in compiled.intent.keys:
                 yield from self._begin(compiled.intent, Utterance(()), memory)
                 return
+        if menu is not None and not memory.slot:
+            yield from self._wrong_key(menu, memory)
+            return
         yield from self._speech(Utterance((keys.strip("*#"),), self._known), memory)
+
+    def _choose(self, choice: Choice, memory: _Memory) -> Iterator[str | Action]:
+        memory.wrong = 0
+        memory.close_question()
+        if choice.intent is not None:
+            yield from self._begin(self._by_name[choice.intent], Utterance(()), memory)
+        elif choice.menu is not None:
+            yield from self._open(choice.menu, memory)
+        elif choice.reply is not None:
+            yield from self._give(choice.reply, memory, f"{memory.menu}.choice", {})
+        else:
+            yield from self._prompt(memory)
+
+    def _wrong_key(self, menu: Menu, memory: _Memory) -> Iterator[str | Action]:
+        memory.wrong += 1
+        if memory.wrong >= menu.tries:
+            memory.wrong = 0
+            yield from self._give_up(memory)
+            return
+        yield menu_listen(menu)
+        if menu.again:
+            yield self._turn_of(menu.again, memory, f"{memory.menu}.again")
+        yield self._turn_of(menu.say, memory, f"{memory.menu}.menu")
+
+    def _open(self, name: str, memory: _Memory) -> Iterator[str | Action]:
+        memory.menu, memory.wrong = name, 0
+        memory.close_question()
+        yield from self._prompt(memory)
+
+    def _prompt(self, memory: _Memory) -> Iterator[str | Action]:
+        menu = self._rules.menus[memory.menu]
+        # Before the prompt, so that whether a key stops it holds from its first word.
+        yield menu_listen(menu)
+        yield self._turn_of(menu.say, memory, f"{memory.menu}.menu")
 
     def _speech(self, utterance: Utterance, memory: _Memory) -> Iterator[str | Action]:
         if not utterance.words or not any(utterance.words):
             yield from self._miss(memory)
+            return
+        menu = self._rules.menus.get(memory.menu)
+        if menu is not None and not memory.slot and (choice := spoken_choice(menu, utterance)) is not None:
+            yield from self._choose(choice, memory)
             return
         intent = self._best(utterance)
         if intent is not None and intent.repeat:
@@ -227,8 +282,12 @@ class Dialogue:
 
     def _question(self, slot: Slot, texts: Sequence[str], memory: _Memory) -> Iterator[str | Action]:
         text = self._turn_of(texts, memory, f"{memory.slot}.{texts[0]}")
+        listen = _listen(slot, memory.partial)
+        if not slot.barge_in:
+            yield listen
         yield _render(text, {**memory.slots, "heard": memory.partial})
-        yield _listen(slot, memory.partial)
+        if slot.barge_in:
+            yield listen
 
     def _repeat(self, memory: _Memory) -> Iterator[str | Action]:
         if memory.last:
@@ -279,6 +338,8 @@ class Dialogue:
                 memory.slots.pop(branch.ask, None)
                 memory.intent, memory.slot, memory.asked = intent.name, branch.ask, asked + 1
                 yield _listen(self._rules.slots[branch.ask], "")
+            if branch.menu is not None:
+                yield from self._open(branch.menu, memory)
             return
 
     def _turn_of(self, texts: Sequence[str], memory: _Memory, key: str) -> str:
@@ -300,6 +361,16 @@ class Dialogue:
         return _Compiled(intent, patterns(intent.patterns, "patterns"), patterns(intent.unless, "unless"))
 
 
+def _spaced(items: Iterable[str | Action]) -> Items:
+    """With a space between texts, which are pieces of one reply."""
+    spaced: Items = []
+    said = False
+    for item in items:
+        spaced.append(f" {item}" if said and isinstance(item, str) else item)
+        said = said or isinstance(item, str)
+    return spaced
+
+
 def _applies(branch: Branch, values: Mapping[str, str], found: bool | None) -> bool:
     for name, allowed in branch.condition.items():
         value = str(found).lower() if name == "found" else values.get(name)
@@ -315,8 +386,17 @@ def _render(text: str, values: Mapping[str, str]) -> str:
 
 def _listen(slot: Slot, partial: str) -> Listen:
     if slot.type == "digits":
-        return Listen("digits", min_digits=max(1, slot.least - len(partial)))
-    return Listen("name" if slot.type == "name" else "yes_no" if slot.type == "yes_no" else "free")
+        least, most = max(1, slot.least - len(partial)), max(1, slot.most - len(partial))
+        return Listen(
+            "digits",
+            min_digits=least,
+            dtmf_barge_in=slot.barge_in,
+            # A number of any length ends with # or a pause, not as soon as it could.
+            max_digits=most if most > least else None,
+            digit_gap_s=slot.gap_s,
+        )
+    expect: Expect = "name" if slot.type == "name" else "yes_no" if slot.type == "yes_no" else "free"
+    return Listen(expect, dtmf_barge_in=slot.barge_in)
 
 
 def _load(state: Mapping[str, Any]) -> _Memory:

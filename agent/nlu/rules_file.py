@@ -22,7 +22,7 @@ from agent.nlu.actions import action_from_json, explain
 from agent.nlu.hook import Action
 from agent.plainyaml import read_plain_yaml
 
-__all__ = ["TEMPLATE", "Branch", "Intent", "Ladder", "Reply", "RulesFile", "Slot", "read_rules"]
+__all__ = ["TEMPLATE", "Branch", "Choice", "Intent", "Ladder", "Menu", "Reply", "RulesFile", "Slot", "read_rules"]
 
 TEMPLATE = re.compile(r"\{([a-z][a-z0-9_]*)(?::(digits))?\}")
 """`{slot}` or `{slot:digits}` (spoken digit by digit) in a text."""
@@ -69,6 +69,8 @@ _Strings = Annotated[
     list[Annotated[str, StringConstraints(min_length=1, max_length=200)]], BeforeValidator(_listed), Field(min_length=1)
 ]
 _Action = Annotated[Any, BeforeValidator(_as_action)]
+_Keys = Annotated[str, StringConstraints(pattern=r"^[0-9*#A-D]+$", max_length=32)]
+_Gap = Annotated[float, Field(ge=0.3, le=30)]
 
 
 class _Part(BaseModel):
@@ -84,6 +86,8 @@ class Branch(_Part):
     do: list[_Action] = Field(default_factory=list, max_length=10)
     ask: _Word | None = None
     """A slot to forget and listen for again; `say` is the question."""
+    menu: _Word | None = None
+    """A menu to open once this is said and done."""
 
     @property
     def actions(self) -> list[Action]:
@@ -92,10 +96,12 @@ class Branch(_Part):
 
     @model_validator(mode="after")
     def _says_something(self) -> Branch:
-        if not self.say and not self.do:
-            raise ValueError("expected `say`, `do` or both")
+        if not self.say and not self.do and self.menu is None:
+            raise ValueError("expected `say`, `do` or `menu`")
         if self.ask and not self.say:
             raise ValueError("`ask` needs `say`: the question")
+        if self.ask and self.menu:
+            raise ValueError("expected either `ask` or `menu`")
         return self
 
 
@@ -128,6 +134,10 @@ class Slot(_Part):
     """Questions before giving up, which is what `fallback.then` does."""
     keep: bool = False
     """Remember the value for the rest of the call instead of asking each time."""
+    gap_s: _Gap | None = None
+    """digits: keys further apart are separate entries; 1.5 s if unset."""
+    barge_in: bool = True
+    """False: a key does not stop the question; it counts all the same."""
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Slot:
@@ -152,9 +162,7 @@ class Intent(_Part):
     patterns: _Strings = Field(default_factory=list)
     unless: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     """Patterns that rule the intent out."""
-    keys: Annotated[list[Annotated[str, StringConstraints(pattern=r"^[0-9*#A-D]+$")]], BeforeValidator(_listed)] = (
-        Field(default_factory=list)
-    )
+    keys: Annotated[list[_Keys], BeforeValidator(_listed)] = Field(default_factory=list)
     """Keys that mean this intent, such as "0"."""
     slots: list[_Word] = Field(default_factory=list)
     """Needed before the reply; asked for in this order."""
@@ -174,6 +182,39 @@ class Intent(_Part):
         return self
 
 
+class Choice(_Part):
+    """What keys in a menu do: one of these."""
+
+    intent: _Word | None = None
+    """As if the caller had said it."""
+    menu: _Word | None = None
+    reply: Reply | None = None
+    repeat: bool = False
+    """Say the menu again."""
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> Choice:
+        if sum((self.intent is not None, self.menu is not None, self.reply is not None, self.repeat)) != 1:
+            raise ValueError("expected one of `intent`, `menu`, `reply` and `repeat: true`")
+        return self
+
+
+class Menu(_Part):
+    """A prompt and what each key does after it. It stays open until another opens or a question is asked."""
+
+    say: Annotated[Texts, Field(min_length=1)]
+    again: Texts = Field(default_factory=list)
+    """Said before the prompt when the keys mean nothing here."""
+    keys: dict[_Keys, Choice] = Field(min_length=1, max_length=50)
+    """Each entry and its choice; "012" is not "12". Entries of one length are taken without waiting."""
+    tries: int = Field(3, ge=1, le=10)
+    """Wrong entries before giving up, which is what `fallback.then` does."""
+    gap_s: _Gap | None = None
+    """Keys further apart are separate entries; 1.5 s if unset."""
+    barge_in: bool = True
+    """False: a key does not stop the prompt; it counts all the same."""
+
+
 class RulesFile(_Part):
     """A whole rules file."""
 
@@ -181,6 +222,7 @@ class RulesFile(_Part):
     sets: dict[_Word, _Strings] = Field(default_factory=dict)
     slots: dict[_Word, Slot] = Field(default_factory=dict)
     tables: dict[_Word, dict[str, dict[_Word, str]]] = Field(default_factory=dict)
+    menus: dict[_Word, Menu] = Field(default_factory=dict)
     greeting: Reply
     silence: Ladder | None = None
     fallback: Ladder

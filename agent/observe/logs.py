@@ -11,8 +11,10 @@ import datetime
 import json as jsonlib
 import logging
 import sys
+import time
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -24,6 +26,10 @@ MAX_VALUE_CHARS = 200
 """A longer value is data, not a fact about a call; it is cut."""
 
 MAX_FRAMES = 12
+
+MAX_ALIKE_PER_S = 50
+"""Warnings and errors of one wording. An event loop that is out of descriptors says so 128 times a second, and a full
+disk helps nobody."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -115,16 +121,50 @@ class TextFormatter(_Formatter):
         return text
 
 
+class _Flood(logging.Filter):
+    """Lets `MAX_ALIKE_PER_S` warnings or errors of one wording through; the next one says how many were left out."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._second = clock()
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._left_out: Counter[tuple[str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        now = self._clock()
+        if now - self._second >= 1.0:
+            self._second = now
+            self._left_out = Counter(
+                {alike: number - MAX_ALIKE_PER_S for alike, number in self._seen.items() if number > MAX_ALIKE_PER_S}
+            )
+            self._seen.clear()
+        alike = (record.name, str(record.msg))
+        self._seen[alike] += 1
+        if left_out := self._left_out.pop(alike, 0):
+            record.left_out = left_out
+        return self._seen[alike] <= MAX_ALIKE_PER_S
+
+
 def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def configure(json: bool | None = None, level: str = "info", *, stream: TextIO | None = None) -> None:
+def configure(
+    json: bool | None = None,
+    level: str = "info",
+    *,
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """Send all logs to `stream` (stderr by default) in one form; replaces what was configured before.
 
     Args:
         json: JSON lines (True), text (False), or text on a terminal and JSON elsewhere (None).
         level: debug, info, warning, error or critical.
+        clock: seconds, monotonic; by it a message that floods is thinned out.
 
     Raises:
         ValueError: the level is unknown.
@@ -136,6 +176,7 @@ def configure(json: bool | None = None, level: str = "info", *, stream: TextIO |
     as_json = json if json is not None else not out.isatty()
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    handler.addFilter(_Flood(clock))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)

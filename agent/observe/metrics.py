@@ -56,6 +56,8 @@ _PREDICTIONS = frozenset({"used", "wasted"})
 _PARTS = frozenset(
     {"asr", "nlu", "tts", "vad", "media", "signaling", "call", "listening", "conversation", "cache", "recording"}
 )
+_DECISIONS = frozenset({"admit", "queue", "refuse"})
+_REFUSALS = frozenset({"", "streams", "memory", "queue_full", "waited"})
 _VOICE_CLASSES = frozenset({"stock", "cloned", "fallback"})
 
 MAX_ERROR_TYPES = 64
@@ -132,6 +134,15 @@ class Metrics:
         )
         self._cache_saved = Counter(
             "voice_cache_saved_seconds_total", "Waiting that cached speech spared callers.", registry=self.registry
+        )
+        self._admissions = Counter(
+            "voice_admission_decisions_total",
+            "Answers of shared admission; a caller who waits is answered each time it asks.",
+            ("decision", "reason"),
+            registry=self.registry,
+        )
+        self._admission_queue = Gauge(
+            "voice_admission_queue_length", "Callers waiting for a place, over all who share.", registry=self.registry
         )
         self._tasks = Gauge("voice_tasks", "Tasks of the event loop.", registry=self.registry)
         self._errors = Counter(
@@ -210,6 +221,14 @@ class Metrics:
     def ticker_lag(self, seconds: float) -> None:
         """The ticker fired this late."""
         self._lag.observe(max(0.0, seconds))
+
+    def admission(self, decision: str, reason: str) -> None:
+        """Shared admission answered admit, queue, or refuse for a reason."""
+        self._admissions.labels(_known(decision, _DECISIONS), _known(reason, _REFUSALS)).inc()
+
+    def admission_queue(self, length: int) -> None:
+        """Callers waiting now."""
+        self._admission_queue.set(length)
 
     def tasks(self, count: int) -> None:
         """Tasks of the event loop now; told when somebody asks."""

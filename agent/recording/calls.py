@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -78,10 +78,10 @@ class RecordedCall(Call):
         self._recorder.command("cancel")
         super().cancel_reply()
 
-    def respond(self) -> None:
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
         """See `Call.respond`."""
-        self._recorder.command("respond")
-        super().respond()
+        self._recorder.command("respond", **({"data": dict(data)} if data else {}))
+        super().respond(data)
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None

@@ -106,7 +106,7 @@ async def replay_call(
         recognizer=timed_recognizer(parts.recognizer, model),
         synthesizer=timed_synthesizer(parts.synthesizer, waiting, model),
         # What was learned of the call when it took place must not be learned twice.
-        dialogues=None,
+        foresight=None,
     )
     loop.outside = waiting.outside
     loop.freeze(_clock(log_))
@@ -205,7 +205,7 @@ class _Stage:
                 case "cancel":
                     call.cancel_reply()
                 case "respond":
-                    call.respond()
+                    call.respond(command.get("data"))
                 case "configure":
                     call.configure(
                         voice=command["voice"], language=command["language"], silence_ms=command["silence_ms"]

@@ -16,7 +16,6 @@ import numpy as np
 from agent.config import PhraseSettings, Settings
 from agent.errors import ConfigError, EngineError
 from agent.language import primary_language
-from agent.private import Private
 from agent.speech.chunker import ClauseChunker
 from agent.speech.normalize import normalize
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
@@ -75,7 +74,7 @@ def greetings_of(nlu: object, settings: Settings) -> list[str]:
     greetings = [greeting] if isinstance(greeting, str) else list(greeting) if isinstance(greeting, Sequence) else []
     out: list[str] = []
     for text in (settings.recording.announcement, *greetings):
-        if isinstance(text, str) and not isinstance(text, Private):
+        if isinstance(text, str):
             chunker = ClauseChunker(settings.tts.language)
             out += [clause.spoken for clause in chunker.push(text) + chunker.flush() if clause.spoken]
     return out

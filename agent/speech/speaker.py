@@ -14,10 +14,10 @@ import numpy as np
 from agent.asr.protocol import Word
 from agent.media.encoded import EncodedSpeech
 from agent.media.frames import Pcm
-from agent.media.joints import begun_softly, led_to_zero
 from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
 from agent.speech.chunker import Clause
+from agent.speech.edges import SoftEdges
 from agent.speech.heard import heard_to
 from agent.tts.protocol import Speech
 
@@ -25,9 +25,6 @@ __all__ = ["Speaker"]
 
 AHEAD_S = 6.0
 """Speech is made this far ahead of the caller's ear: enough to ride out a slow engine, little to waste when cut."""
-
-MAX_PACKETS_S = 20.0
-"""Longer stretches go out as samples: packets are written at once, and the playout has room for 30 s."""
 
 MAX_WORD_S = 1.0
 """After an interruption that was none, at most this much is said again: a longer "word" is a clause without times."""
@@ -46,12 +43,10 @@ class _Span:
     start: int
     end: int
     clause: Clause | None = None
-    """None for ready-made sound."""
+    """How `text` is spoken, where that is known."""
     words: list[Word] = field(default_factory=list)
     complete: bool = True
     """False while the engine still makes more of it: `end` and `words` are those of the part that exists."""
-    last: Pcm = field(default_factory=lambda: np.zeros(0, np.int16))
-    """Its last samples so far that may be changed."""
 
 
 class Speaker:
@@ -76,38 +71,46 @@ class Speaker:
         self._held = False
         self._moved = asyncio.Event()
 
-    async def say(self, text: str | Clause, speech: AsyncGenerator[Speech]) -> float:
+    async def say(self, text: str, speech: AsyncGenerator[Speech], clause: Clause | None = None) -> float:
         """Write a clause as its pieces arrive, waiting whenever enough is queued.
 
         Args:
-            text: the clause as the hook wrote it, which history shows, or with how that is read aloud: what was heard
-                of `$3.50` can then be told from its words.
+            text: the clause as the hook wrote it; history shows this.
             speech: int16 mono pieces at `rate_hz`, with word times.
+            clause: how it is spoken: with it, what was heard is told by the words of the source.
 
         Returns:
             Seconds of speech written; 0.0 when the engine made no sound.
         """
+        resampler = (
+            StreamResampler(self.rate_hz, self.playout.sample_rate_hz)
+            if self.rate_hz != self.playout.sample_rate_hz
+            else None
+        )
         start = self.playout.position + self.playout.queued_samples
-        clause = text if isinstance(text, Clause) else None
-        span = _Span(text.text if isinstance(text, Clause) else text, start, start, clause, complete=False)
+        span = _Span(text, start, start, clause, complete=False)
         self._spans.append(span)
-        resampler: StreamResampler | None = None
-        try:
-            async with contextlib.aclosing(speech):
-                async for piece in speech:
-                    span.words.extend(piece.words)
-                    if span.end == span.start and (packets := self._packets(piece)) is not None:
-                        await self._write_packets(span, packets)
-                    elif self.rate_hz == self.playout.sample_rate_hz:
-                        await self._write(span, piece.pcm)
-                    else:
-                        resampler = resampler or StreamResampler(self.rate_hz, self.playout.sample_rate_hz)
-                        await self._write(span, resampler.push(piece.pcm))
-            if resampler is not None:
-                await self._write(span, resampler.push(np.empty(0, np.int16), last=True))
-            span.complete = True
-        finally:
-            self._end_clause(span)
+        edges = SoftEdges(self.rate_hz)
+
+        async def write(pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
+            await self._write(span, pcm if resampler is None else resampler.push(pcm), ahead_s)
+
+        async with contextlib.aclosing(speech):
+            async for piece in speech:
+                span.words.extend(piece.words)
+                if (packets := self._packets_of(piece, span)) is not None:
+                    # They are the whole clause, at the playout's rate.
+                    resampler = None
+                    await self._write_packets(span, packets)
+                else:
+                    await write(edges.push(piece.pcm))
+        # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
+        await write(edges.finish(), math.inf)
+        if resampler is not None:
+            await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
+        span.complete = True
+        if not self._stopped:
+            self.playout.end()
         return (span.end - span.start) / self.playout.sample_rate_hz
 
     async def play(self, pcm: Pcm, text: str = "") -> None:
@@ -261,16 +264,6 @@ class Speaker:
                 return span.start + (position - span.start) * words // length * length // words
         return position
 
-    def _cut(self, span: _Span) -> int:
-        """Index into a clause's text up to which it was heard."""
-        if span.clause is None:
-            return cut_at_word(span.text, self._fraction(span))
-        rate_hz = self.playout.sample_rate_hz
-        length_s = (span.end - span.start) / rate_hz
-        if not span.complete:
-            length_s = max(length_s, len(span.clause.spoken) * SECONDS_PER_CHAR)
-        return heard_to(span.clause, span.words, (self.playout.position - span.start) / rate_hz, length_s)
-
     def _fraction(self, span: _Span) -> float:
         """Share of a clause's words that were heard past their middle."""
         rate_hz = self.playout.sample_rate_hz
@@ -284,61 +277,53 @@ class Speaker:
             length_s = max(length_s, len(span.text) * SECONDS_PER_CHAR)
         return min(1.0, played_s / length_s) if length_s else 0.0
 
-    def _packets(self, piece: Speech) -> EncodedSpeech | None:
-        """The piece as packets that the port can send as they are, if there are any."""
+    def _cut(self, span: _Span) -> int:
+        """Index into the span's text up to which it was heard."""
+        clause = span.clause
+        if clause is None or not clause.words or clause.text != span.text:
+            return cut_at_word(span.text, self._fraction(span))
+        rate_hz = self.playout.sample_rate_hz
+        length_s = (span.end - span.start) / rate_hz
+        if not span.complete:
+            length_s = max(length_s, len(clause.spoken) * SECONDS_PER_CHAR)
+        return heard_to(clause, span.words, (self.playout.position - span.start) / rate_hz, length_s)
+
+    def _packets_of(self, piece: Speech, span: _Span) -> EncodedSpeech | None:
+        """Packets that can be sent in place of this piece, which is a whole clause then."""
         codec = self.playout.codec
-        packets = piece.packets(codec) if piece.packets is not None and codec is not None else None
-        if packets is None or packets.sample_rate_hz != self.playout.sample_rate_hz:
+        if piece.packets is None or codec is None or span.end > span.start or self._stopped:
             return None
-        return packets if len(packets.pcm) <= MAX_PACKETS_S * packets.sample_rate_hz else None
+        packets = piece.packets(codec)
+        fits = packets is not None and len(packets.pcm) <= self.playout.max_queued_samples // 2
+        return packets if fits else None
 
     async def _write_packets(self, span: _Span, packets: EncodedSpeech) -> None:
-        await self.below()
-        if len(packets.pcm) and await self._room_for(len(packets.pcm)):
-            self._begin()
-            span.end = self.playout.write_encoded(packets)
-            span.last = packets.pcm[:0]
-
-    async def _write(self, span: _Span, pcm: Pcm) -> None:
-        if not len(pcm):
-            return
-        await self.below()
-        if span.end == span.start:
-            pcm = begun_softly(pcm, self.playout.sample_rate_hz)
-        chunk = self.playout.sample_rate_hz * 4
-        for offset in range(0, len(pcm), chunk):
-            part = pcm[offset : offset + chunk]
-            if not await self._room_for(len(part)):
-                return
-            self._begin()
-            span.end = self.playout.write(part)
-            span.last = part[-self.playout.frame_samples :]
-
-    async def _room_for(self, samples: int) -> bool:
-        """Wait until the playout takes so much; False when nothing is to be written any more."""
-        while self.playout.room_samples < samples and not self._stopped:
+        await self.below(AHEAD_S)
+        while self.playout.room_samples < len(packets.pcm) and not self._stopped:
             self._moved.clear()
             await self._moved.wait()
-        return not self._stopped
+        if not self._stopped and len(packets.pcm):
+            self._begin_sound()
+            span.end = self.playout.write_encoded(packets)
 
-    def _begin(self) -> None:
+    def _begin_sound(self) -> None:
         if self.started_at_position is None:
             self.started_at_position = self.playout.position + self.playout.queued_samples
 
-    def _end_clause(self, span: _Span) -> None:
-        """The clause is over, or broke off: what comes next meets silence."""
-        if self._stopped:
+    async def _write(self, span: _Span, pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
+        if not len(pcm):
             return
-        rate_hz = self.playout.sample_rate_hz
-        rest = led_to_zero(span.last, rate_hz)
-        if len(rest):
-            if self.playout.queued_samples >= len(rest):
-                self.playout.withdraw(len(rest))
-            else:
-                # Its last samples have left already: some more follow them.
-                rest = led_to_zero(span.last[-1:], rate_hz)
-            span.end = self.playout.write(rest)
-        self.playout.end()
+        await self.below(ahead_s)
+        chunk = self.playout.sample_rate_hz * 4
+        for offset in range(0, len(pcm), chunk):
+            part = pcm[offset : offset + chunk]
+            while self.playout.room_samples < len(part) and not self._stopped:
+                self._moved.clear()
+                await self._moved.wait()
+            if self._stopped:
+                return
+            self._begin_sound()
+            span.end = self.playout.write(part)
 
 
 def cut_at_word(text: str, fraction: float) -> int:

@@ -283,8 +283,8 @@ class VirtualCall:
                     lines.append((at, f"understood: {text}"))
                 case TransferRequested(to):
                     lines.append((at, f"transfer to {to}"))
-                case CallFault(part, message):
-                    lines.append((at, f"fault in {part}: {message}"))
+                case CallFault(part, message, where):
+                    lines.append((at, f"fault in {part}: {message}" + (f" at {where}" if where else "")))
                 case CallEnded(reason):
                     lines.append((at, f"ended: {reason}"))
         return "\n".join(f"{at:8.2f} s  {text}" for at, text in sorted(lines, key=lambda line: line[0]))

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from agent.config import Settings, load_settings
 from agent.errors import ConfigError, ProtocolError
 from agent.events import ClientData, DtmfSent, TransferRequested
 from agent.media.frames import FRAME_MS
+from agent.nlu.actions import explain
 from agent.nlu.factory import create_nlu
 from agent.nlu.hook import Nlu
 from agent.replay.engines import ComputeModel
@@ -103,8 +106,9 @@ def _with(settings: Settings, scenario: Scenario) -> Settings:
         model = getattr(settings, group)
         try:
             changed[group] = type(model)(**{**model.model_dump(), **values})
-        except ValueError as exc:
-            raise ConfigError(f"{scenario.file}: settings.{group}: {' '.join(str(exc).split())[:300]}") from None
+        except ValidationError as exc:
+            told = explain(exc, f"settings.{group}").replace("Value error, ", "")
+            raise ConfigError(f"{scenario.file}: {told}") from None
     return settings.model_copy(update=changed)
 
 
@@ -165,7 +169,9 @@ class _Player:
     async def _act(self, number: int, step: steps.Act) -> None:
         call = self._call
         after: Pattern | None = step.after
-        if after is not None and not await self._wait(lambda: after.end(self._spoken(whole=True)) is not None):
+        if after is not None and self._over(after):
+            self._missed(number, f"the agent still to speak after {after!r} (an agent step waits for the reply's end)")
+        elif after is not None and not await self._wait(lambda: after.end(self._spoken(whole=True)) is not None):
             self._missed(number, f"the agent to say {after!r} first")
         if step.after_ms is not None:
             if await self._wait(self._sounding):
@@ -192,6 +198,12 @@ class _Player:
             case steps.Pause():
                 await call.pause(step.pause)
 
+    def _over(self, pattern: Pattern) -> bool:
+        """Whether a reply that has ended said this since the caller's last act."""
+        ended = [said for said in self._call.replies if said.end_s >= self._acted_at]
+        spoken = [self._spoken_between(max(said.start_s, self._acted_at), said.end_s) for said in ended]
+        return any(pattern.end(text) is not None for text in spoken)
+
     def _missed(self, number: int, wanted: str) -> None:
         self.checks.append(Check(number, wanted, False, self._call.now_s, self._instead([])))
 
@@ -217,7 +229,9 @@ class _Player:
             self._taken = len(call.replies)
             return Check(number, wanted, False, call.now_s, self._instead(passed_over))
         self._taken = call.replies.index(found) + 1
-        after_ms = (found.start_s - call.last_act_s) * 1000
+        # What interrupted a reply is not what it came after.
+        before = [at for at, *_ in call.acts if at <= found.start_s]
+        after_ms = (found.start_s - max(before, default=0.0)) * 1000
         late = step.within_ms is not None and after_ms > step.within_ms
         told = f"after {max(0.0, after_ms):.0f} ms"
         return Check(number, wanted, not late, found.start_s, f"late: {told}" if late else told)

@@ -269,7 +269,7 @@ class _Head(_Part):
     state: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     engines: Engines = Field(default_factory=Engines)
-    steps: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_STEPS)]
+    steps: Annotated[list[Any], Field(min_length=1, max_length=MAX_STEPS)]
 
 
 class Scenario:
@@ -315,10 +315,12 @@ def find_scenarios(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _step(file: Path, number: int, step: dict[str, Any]) -> Step:
+def _step(file: Path, number: int, step: Any) -> Step:
+    where = f"{file}: step {number}"
+    if not isinstance(step, dict):
+        raise ConfigError(f"{where}: expected a mapping such as `agent: words`")
     # `agent` may bear an `absent` beside it, so the first kind in this order names the step.
     kind = next((kind for kind in KINDS if kind in step), None)
-    where = f"{file}: step {number}"
     if kind is None:
         raise ConfigError(f"{where}: expected one of {', '.join(KINDS)}; got {', '.join(map(str, step)) or 'nothing'}")
     return _valid(KINDS[kind], step, f"{where} ({kind})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 from agent.asr.protocol import Recognizer
 from agent.call import Call, CallParts
 from agent.config import Settings
+from agent.foreseeing import DialogueWatcher
 from agent.listening.silero import VadEngine
 from agent.media.frames import FRAME_MS, Pcm
+from agent.nlu.function import FunctionNlu
 from agent.nlu.hook import Channel, Nlu, Reply, Session, Turn
 from agent.observe.metrics import Metrics
 from agent.replay.engines import ComputeModel, Waiting, timed_nlu, timed_recognizer, timed_synthesizer
@@ -37,24 +39,27 @@ class Stage:
     """What calls share, and the clock that ticks all of them each 20 ms. Use as `async with`, in a virtual loop.
 
     Args:
-        nlu: the hook.
+        nlu: the hook; a bare function is one too.
         settings: as for a server; nothing of them that needs files or a network is used.
         recognizer, synthesizer, vad: scripted ones by default. A recogniser without a lexicon does not hear callers.
         clips: recordings that `Play` names.
+        foresight: told how dialogues go; nobody by default.
         timing: how long engines take on the call's clock.
     """
 
     def __init__(
         self,
-        nlu: Nlu,
+        nlu: Nlu | Callable[[Turn], Any],
         *,
         settings: Settings | None = None,
         recognizer: Recognizer | None = None,
         synthesizer: Synthesizer | None = None,
         vad: VadEngine | None = None,
         clips: Mapping[str, Pcm] | None = None,
+        foresight: DialogueWatcher | None = None,
         timing: ComputeModel = AT_ONCE,
     ) -> None:
+        hook = nlu if isinstance(nlu, Nlu) else FunctionNlu(nlu)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "expected a virtual loop: see agent.testing.virtual_time"
         self._loop = loop
@@ -70,7 +75,7 @@ class Stage:
         engine = self.synthesizer
         self.parts = CallParts(
             settings=self.settings,
-            nlu=timed_nlu(_Witness(nlu, self.calls), waiting, timing),
+            nlu=timed_nlu(_Witness(hook, self.calls), waiting, timing),
             recognizer=timed_recognizer(self.recognizer, timing),
             synthesizer=timed_synthesizer(engine, waiting, timing),
             vad=vad or ScriptedVad(),
@@ -78,6 +83,7 @@ class Stage:
             clips=clips or {},
             metrics=self.metrics,
             voices=lambda: engine.info.voices,
+            foresight=foresight,
         )
         self._running: dict[Call, asyncio.Task[None]] = {}
         self._ticker: asyncio.Task[None] | None = None
@@ -165,7 +171,7 @@ def _reach(reached: asyncio.Future[None]) -> None:
 
 
 @asynccontextmanager
-async def rehearsal(nlu: Nlu, **options: Any) -> AsyncIterator[VirtualCall]:
+async def rehearsal(nlu: Nlu | Callable[[Turn], Any], **options: Any) -> AsyncIterator[VirtualCall]:
     """A stage with one call on it. Options are those of `Stage` and of `Stage.call`, and settings of a group by name:
 
     `rehearsal(hook, conversation={"barge_in_ms": 200}, language="zh")`.

@@ -20,8 +20,15 @@ FIRST_PIECE_DEADLINES_S = {"kokoro": 8.0}
 log = logging.getLogger(__name__)
 
 
-async def create_synthesizer(settings: Settings, pool: WorkerPool) -> Synthesizer:
+async def create_synthesizer(
+    settings: Settings, pool: WorkerPool, *, primary: Synthesizer | None = None
+) -> Synthesizer:
     """Load the engine that `tts.engine` names, warmed up, with `tts.fallback` behind it.
+
+    Args:
+        settings: the whole tree.
+        pool: where the engine works.
+        primary: an engine that is there already (in a core) and takes the place of the one named.
 
     Raises:
         ConfigError: the engine does not speak `tts.language`, or has no voice `tts.voice`.
@@ -30,7 +37,7 @@ async def create_synthesizer(settings: Settings, pool: WorkerPool) -> Synthesize
     """
     tts = settings.tts
     default = TtsSettings.model_fields["voice"].default
-    primary = await _primary(settings, pool)
+    primary = primary or await _primary(settings, pool)
     spoken = {primary_language(tag) for tag in primary.info.languages}
     if primary_language(tts.language) not in spoken:
         raise ConfigError(f"tts.language: {primary.info.name} speaks {', '.join(sorted(spoken))}, not {tts.language!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from agent.asr.protocol import EngineInfo, Word
 from agent.media.codec import Codec
 from agent.media.encoded import EncodedSpeech
 
-__all__ = ["CUT_SHORT", "Speech", "Style", "Synthesizer", "Voice"]
+__all__ = ["CUT_SHORT", "Discreet", "Speech", "Style", "Synthesizer", "Voice"]
 
 CUT_SHORT = "cut short"
 """`Speech.source` of the empty piece that ends an incomplete stream: good enough to be heard, not to be kept."""
@@ -48,7 +48,7 @@ class Speech:
     """Name and version of the engine that made it (`EngineInfo.identity`), where one of several may have; else empty.
     `CUT_SHORT`, without samples, ends a stream of which a part was lost."""
     packets: Callable[[Codec], EncodedSpeech | None] | None = field(default=None, compare=False)
-    """Of stored speech, which is a clause in one piece: the same as packets of this encoding, if they are there."""
+    """Of stored speech that is one whole clause: its packets in a call's encoding, if they are there."""
 
 
 class Synthesizer(Protocol):
@@ -65,3 +65,12 @@ class Synthesizer(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Discreet(Protocol):
+    """A synthesiser that stores what it says, and can be told not to."""
+
+    def privately(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        """`Synthesizer.stream`, of which nothing leaves memory."""
+        ...

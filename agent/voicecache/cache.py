@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, M
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from agent.asr.protocol import EngineInfo
@@ -21,7 +20,6 @@ from agent.core.pool import WorkerPool
 from agent.errors import EngineError, EnvironmentFault
 from agent.events import CacheUse
 from agent.observe.metrics import Metrics
-from agent.private import Private
 from agent.speech.normalize import normalize
 from agent.speech.phrases import PHRASES, PhraseBook, configured_languages
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
@@ -130,7 +128,7 @@ class VoiceCache:
         self._tasks = OwnedTasks()
         self._store = SpeechStore(cache.memory_mb * 1_000_000, tiers, metrics)
         self._maker = Maker(
-            synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, self._whole, now
+            synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, self._as_piece, now
         )
         self._flights = Flights(self._load_changed)
         self._prefetcher = Prefetcher(self._ahead, lambda: self._flights.urgent > 0, cache.cpu_s_per_hour, now)
@@ -201,7 +199,7 @@ class VoiceCache:
             return False
 
     def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
-        """What asking for it now would be: predicted is the first use of what was made ahead. Counts as nothing."""
+        """What asking for it now would be: `predicted` is the first use of what was made ahead. Counts as nothing."""
         try:
             key = self._maker.key(text, voice, style)
         except EngineError:
@@ -218,7 +216,7 @@ class VoiceCache:
         return key in self._store
 
     def publish(self, texts: Iterable[str]) -> None:
-        """The operator's own words: nobody's secret, so that they may leave memory."""
+        """The operator's own words, as the engine reads them: nobody's secret, so that they may leave memory."""
         self._public.update(normalised(text) for text in texts)
 
     def keeps(self, text: str, voice: Voice) -> bool:
@@ -247,7 +245,7 @@ class VoiceCache:
         key = self._maker.key(text, voice, style)
         if (ready := self._store.hit(key)) is not None:
             self._metrics.cache_saved(self._first_s)
-            yield self._whole(ready)
+            yield self._as_piece(ready)
             return
         private = private or self._private(text, voice)
         joined = key in self._flights
@@ -263,8 +261,14 @@ class VoiceCache:
                 yield piece
 
     async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
-        """`Synthesizer.stream`: the same as `speech`. A text that is `Private` never leaves memory."""
-        async with aclosing(self.speech(text, voice, style, private=isinstance(text, Private))) as pieces:
+        """`Synthesizer.stream`: the same as `speech`."""
+        async with aclosing(self.speech(text, voice, style)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def privately(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        """`Discreet.privately`: kept in memory at most."""
+        async with aclosing(self.speech(text, voice, style, private=True)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -336,7 +340,7 @@ class VoiceCache:
         """The agent answers `heard`, beginning with the clause `text`.
 
         Args:
-            ready: whether its speech was in memory when it was asked for; None looks now, before that is done.
+            ready: whether its speech was in memory when it was asked for; None: it is asked for after this.
         """
         if self._settings.predict:
             self._prefetcher.forget(call)
@@ -361,11 +365,11 @@ class VoiceCache:
         await self._tasks.close()
         await self._learning.close()
 
-    def _whole(self, stored: CachedSpeech) -> Speech:
-        return replace(stored.speech(), packets=partial(self.packets.ready, stored))
-
     def _private(self, text: str, voice: Voice) -> bool:
         return normalised(text) not in self._public and self._privacy.private(text, voice.language)
+
+    def _as_piece(self, speech: CachedSpeech) -> Speech:
+        return replace(speech.speech(), packets=lambda codec: self.packets.ready(speech, codec))
 
     async def _ahead(self, job: Job) -> None:
         """Make a likely opening. Raises EngineError, InterruptedError when somebody who waits for it took it over."""

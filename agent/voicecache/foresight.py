@@ -6,7 +6,6 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from agent.config import CacheSettings
 from agent.speech.chunker import Clause, ClauseChunker
@@ -31,21 +30,11 @@ MAX_PARTIAL_CHARS = 600
 log = logging.getLogger(__name__)
 
 
-@lru_cache(maxsize=1_024)
 def first_clause(text: str, language: str) -> Clause | None:
-    """The clause that a reply of `text` begins with; None if nothing of it is spoken.
-
-    Kept, since a hook expects much the same texts after each turn.
-    """
+    """The clause that a reply of `text` begins with; None if nothing of it is spoken."""
     chunker = ClauseChunker(language)
     clauses = chunker.push(text[:2000]) + chunker.flush()
     return next((clause for clause in clauses if clause.spoken), None)
-
-
-@lru_cache(maxsize=4_096)
-def _spoken(text: str, language: str) -> str:
-    """The same openings come up at each partial, and reading one takes longer than predicting it."""
-    return normalize(text, language)
 
 
 @dataclass(slots=True)
@@ -134,7 +123,7 @@ class Foresight:
         """The agent answers `heard`, and this is the first clause of it.
 
         Args:
-            ready: whether its speech was there when it was asked for; None looks now.
+            ready: whether its speech was in memory when it was asked for; None: it is asked for after this.
         """
         dialogue = self._dialogues.get(call)
         if dialogue is None:
@@ -188,25 +177,21 @@ class Foresight:
         self, call: str, dialogue: _Dialogue, text: str, opening: str, private: bool, ready: bool | None
     ) -> None:
         def spoken(candidate: str) -> str:
-            return _spoken(candidate, dialogue.voice.language)
-
-        def there(candidate: str) -> bool:
-            if ready is not None and spoken(candidate) == actual:
-                return ready
-            return (job := self._job(candidate, dialogue)) is not None and self._ready(job)
+            return normalize(candidate, dialogue.voice.language)
 
         actual = spoken(text)
-        now_ready = there(text)
+        if ready is None:
+            ready = (job := self._job(text, dialogue)) is not None and self._ready(job)
         foreseen = [
             Foreseen(
                 veiled(p.pattern, self._privacy.private(p.pattern, dialogue.voice.language)),
                 round(p.probability, 3),
                 p.why,
-                there(p.text),
+                (each := self._job(p.text, dialogue)) is not None and self._ready(each),
             )
             for p in dialogue.predictions
         ]
-        used = now_ready and any(spoken(p.text) == actual for p in dialogue.predictions)
+        used = ready and any(spoken(p.text) == actual for p in dialogue.predictions)
         situation = dialogue.situation
         self._note(
             call,
@@ -217,13 +202,13 @@ class Foresight:
                 veiled(opening, private),
                 foreseen,
                 used,
-                now_ready,
+                ready,
                 dialogue.partials,
             ),
         )
 
     def _job(self, text: str, dialogue: _Dialogue) -> Job | None:
-        spoken = _spoken(text, dialogue.voice.language)
+        spoken = normalize(text, dialogue.voice.language)
         return Job(spoken, dialogue.voice, dialogue.style) if spoken else None
 
     def _clauses(self, texts: Sequence[str], dialogue: _Dialogue) -> tuple[str, ...]:

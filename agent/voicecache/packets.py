@@ -11,7 +11,6 @@ from agent.core.pool import WorkerPool
 from agent.media.codec import Codec
 from agent.media.codecs import make_encoder
 from agent.media.encoded import EncodedSpeech, encode_speech
-from agent.media.joints import softened
 from agent.media.resample import resample
 from agent.voicecache.entry import CachedSpeech
 from agent.voicecache.key import SpeechKey
@@ -92,8 +91,7 @@ class PacketMaker:
         try:
             same = speech.sample_rate_hz == codec.sample_rate_hz
             pcm = speech.pcm if same else resample(speech.pcm, speech.sample_rate_hz, codec.sample_rate_hz)
-            # Packets cannot be faded where they are sent.
-            return encode_speech(softened(pcm, codec.sample_rate_hz), encoder)
+            return encode_speech(pcm, encoder)
         finally:
             encoder.close()
 

@@ -24,9 +24,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from agent.config import CacheSettings
+from agent.core.breaker import Breaker
 from agent.errors import ConfigError
 from agent.observe.metrics import Metrics
-from agent.voicecache.breaker import Breaker
 from agent.voicecache.entry import CachedSpeech
 from agent.voicecache.format import Unreadable, dump, load
 from agent.voicecache.key import SpeechKey

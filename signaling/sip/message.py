@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable
 
 from signaling.sip.errors import SipError
@@ -68,7 +69,7 @@ def reason_of(status: int) -> str:
     return REASONS.get(status) or REASONS.get(status // 100 * 100) or "Unknown"
 
 
-class Message:
+class Message(abc.ABC):
     """What requests and responses share. Typed views raise SipError when a field is absent or malformed."""
 
     __slots__ = ("body", "headers")
@@ -78,8 +79,9 @@ class Message:
         self.body = body
 
     @property
+    @abc.abstractmethod
     def start_line(self) -> str:
-        raise NotImplementedError
+        """The first line, without its end."""
 
     def need(self, name: str) -> str:
         """The first value of a field that must be there."""

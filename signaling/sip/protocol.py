@@ -39,6 +39,7 @@ __all__ = [
     "Output",
     "Received",
     "RefuseTransfer",
+    "RegistrationChanged",
     "Reject",
     "ReportTransfer",
     "Ring",
@@ -311,6 +312,15 @@ class TransferProgressed:
     final: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RegistrationChanged:
+    """We are in the registrar's book, or not any more."""
+
+    registered: bool
+    status: int
+    """Of the response that says so; 408 where none came."""
+
+
 NetworkEvent = Received | Unreadable | SendFailed | Tick
 Command = (
     Dial
@@ -337,5 +347,6 @@ News = (
     | DigitReceived
     | TransferAsked
     | TransferProgressed
+    | RegistrationChanged
 )
 Output = Send | News

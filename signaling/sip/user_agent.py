@@ -42,6 +42,7 @@ from signaling.sip.protocol import (
     Transfer,
     Unreadable,
 )
+from signaling.sip.registration import Registration, RegistrationSettings, RegistrationState
 from signaling.sip.routing import mark_received
 from signaling.sip.stack import AgentSettings, Stack
 from signaling.sip.transaction.server import InviteServer, ServerTransaction
@@ -80,6 +81,7 @@ class UserAgent:
         self._keys: dict[str, list[DialogKey]] = {}
         self._initial: dict[tuple[str, str, int], str] = {}
         self._supported = frozenset(EXTENSIONS)
+        self._registrations: list[Registration] = []
 
     @property
     def next_at(self) -> float | None:
@@ -90,6 +92,11 @@ class UserAgent:
     def calls(self) -> int:
         """Calls that are not over, those included that the peer does not know of yet."""
         return len(self._calls)
+
+    @property
+    def busy(self) -> bool:
+        """Something still wants Ticks before the end: a call, or the farewell to a registrar."""
+        return bool(self._calls) or any(item.state is RegistrationState.LEAVING for item in self._registrations)
 
     @property
     def transactions(self) -> int:
@@ -339,9 +346,18 @@ class UserAgent:
             case SendDigit(digit=digit, duration_ms=duration_ms):
                 call.send_digit(digit, duration_ms, now)
 
+    def register(self, settings: RegistrationSettings, now: float) -> list[Output]:
+        """Keep an address registered until `drain` or `close`."""
+        registration = Registration(self._stack, settings)
+        self._registrations.append(registration)
+        registration.begin(now)
+        return self._stack.take_outputs()
+
     def drain(self, now: float) -> list[Output]:
-        """Take no new calls from now on, and refuse those that ring."""
+        """Take no new calls from now on, refuse those that ring, and unregister."""
         self.draining = True
+        for registration in self._registrations:
+            registration.leave(now)
         for call in tuple(self._calls.values()):
             if call.state is CallState.OFFERED:
                 call.hang_up(now)
@@ -350,6 +366,8 @@ class UserAgent:
     def close(self, now: float) -> list[Output]:
         """Hang up every call; their BYEs still want Ticks until `calls` is 0 or the caller's deadline passes."""
         self.draining = True
+        for registration in self._registrations:
+            registration.leave(now)
         for call in tuple(self._calls.values()):
             call.hang_up(now)
         return self._stack.take_outputs()

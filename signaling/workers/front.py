@@ -23,6 +23,7 @@ from agent.observe.metrics import CONTENT_TYPE
 from signaling.admission import resume_expired
 from signaling.calls import new_call_id, read_body
 from signaling.guards import bearer_token
+from signaling.ice import IceServers
 from signaling.ports import NOT_CONNECTED
 from signaling.problems import HttpFault, problem
 from signaling.resume import call_of
@@ -59,6 +60,7 @@ def create_front(
     app.router.add_post("/v1/calls", front.create)
     app.router.add_patch("/v1/calls/{call_id}", front.change)
     app.router.add_delete("/v1/calls/{call_id}", front.hang_up)
+    app.router.add_get("/v1/ice", IceServers(settings.turn).handler(verifier))
     app.router.add_get("/v1/stream", front.stream, allow_head=False)
     app.router.add_get("/healthz", probes.alive)
     app.router.add_get("/readyz", probes.ready)

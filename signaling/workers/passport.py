@@ -22,7 +22,7 @@ def passport_headers(claims: Claims, call_id: str) -> dict[str, str]:
     """The headers of a request to a worker."""
     # None opens all channels and an empty set none: the two stay apart.
     channels = None if claims.channels is None else sorted(claims.channels)
-    text = json.dumps({"sub": claims.subject, "channels": channels})
+    text = json.dumps({"sub": claims.subject, "channels": channels, "jti": claims.token_id, "exp": claims.expires_at})
     return {
         hdrs.AUTHORIZATION: f"Bearer {base64.urlsafe_b64encode(text.encode()).decode()}",
         CALL_HEADER: call_id,
@@ -46,12 +46,14 @@ class PassportVerifier:
             fields = json.loads(base64.urlsafe_b64decode(token))
             channels: list[str] | None = fields["channels"]
             subject: str = fields["sub"]
+            token_id: str = fields["jti"]
+            expires_at: int = fields["exp"]
         except (ValueError, KeyError, TypeError) as exc:
             raise Unauthorized("this socket is the supervisor's") from exc
         return Claims(
             subject=subject,
-            expires_at=0,
-            token_id="",
+            expires_at=expires_at,
+            token_id=token_id,
             max_calls=None,
             channels=None if channels is None else frozenset(channels),
         )

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from signaling.admission import CallRegistry
 from signaling.calls import WebRtcCalls
 from signaling.connection import DoorRunner
 from signaling.drain import drain
+from signaling.places import create_places
 from signaling.ports import SERVER_STOPPED, AgentLike, AnswerOffer, CallLike, MakePcmPort
 from signaling.problems import problems_middleware
 from signaling.server import SHUTDOWN_TIMEOUT_S
@@ -204,7 +206,8 @@ class Worker:
         self._stop.set()
 
     def _app(self, agent: AgentLike, answer: AnswerOffer, make_pcm_port: MakePcmPort) -> web.Application:
-        registry = CallRegistry(agent)
+        places = create_places(agent)
+        registry = CallRegistry(agent, places)
         verifier = PassportVerifier()
         calls = WebRtcCalls(agent, verifier=verifier, registry=registry, answer=answer, call_id=call_id_of)
         stream = StreamDoor(agent, verifier=verifier, registry=registry, make_port=make_pcm_port, call_id=call_id_of)
@@ -221,8 +224,9 @@ class Worker:
             return web.Response(body=agent.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
         async def closing(_app: web.Application) -> AsyncIterator[None]:
-            yield
-            await calls.close()
+            async with places or nullcontext():
+                yield
+                await calls.close()
 
         app.router.add_get("/metrics", metrics)
         app.cleanup_ctx.append(closing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +116,51 @@ def test_a_list_that_was_begun_as_json_and_is_none_names_its_group(monkeypatch: 
     monkeypatch.setenv("REJOINDER_SERVER__ORIGINS", '["https://shop.example"')
     with pytest.raises(ConfigError, match="server"):
         load_settings()
+
+
+def test_bridges_are_shut_unless_opened() -> None:
+    bridges = load_settings().bridges
+    assert (bridges.asterisk, bridges.twilio_auth_token, bridges.audiosocket_port) == (False, None, None)
+    assert bridges.audiosocket_calls == "announced"
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"bridges": {"audiosocket_sources": ["10.0.0.0/33"]}}, r"bridges\.audiosocket_sources: .*10\.0\.0\.0/33"),
+        ({"bridges": {"audiosocket_sources": ["pbx.example"]}}, r"bridges\.audiosocket_sources: .*pbx\.example"),
+        ({"bridges": {"twilio_url": "https://x/y"}}, r"bridges\.twilio_url: .*wss://host/path"),
+        ({"bridges": {"twilio_url": "wss://x/y?z=1"}}, r"bridges\.twilio_url"),
+        ({"bridges": {"asterisk": True}, "server": {"workers": 2}}, r"server\.workers = 1"),
+    ],
+)
+def test_a_bridge_that_cannot_be_opened_so_is_refused_by_field(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_settings(overrides=changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[core]\nurl = "core:1"', ["core.url", "shm:/PATH"]),
+        ('[core]\nlisten = ["unix:relative"]', ["core.listen", "not absolute"]),
+        ('[core]\nshards = ["vad:en"]', ["core.shards", "asr:LANGUAGE"]),
+        ('[core]\nmetrics = "localhost"', ["core.metrics", "HOST:PORT"]),
+        ("[core]\nring_slots = 10", ["core.ring_slots", "256"]),
+        ('[core]\nurl = "tcp://10.1.2.3:8090"', ["core", "url", "tls_ca", "insecure"]),
+        ('[core]\nlisten = ["tcp://0.0.0.0:8090"]', ["core", "listen", "tls_certificate"]),
+    ],
+)
+def test_a_wrong_core_setting_is_named(text: str, names: list[str]) -> None:
+    Path("rejoinder.toml").write_text(text + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_certificates_or_consent_let_a_core_be_far_away() -> None:
+    Path("rejoinder.toml").write_text('[core]\nurl = "tcp://10.1.2.3:8090"\ntls_ca = "ca.pem"\n')
+    assert load_settings().core.tls_ca == Path("ca.pem")
+    Path("rejoinder.toml").write_text('[core]\nurl = "tcp://10.1.2.3:8090"\ninsecure = true\n')
+    assert load_settings().core.insecure

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 
+from agent.asr.protocol import Hypothesis
 from agent.config import ConversationSettings, ListeningSettings
 from agent.conversation import protocol as turns
 from agent.conversation.machine import TurnMachine
@@ -17,6 +19,7 @@ from agent.listening.endpoint import SilenceEndpoint
 from agent.listening.sound import TurnSound
 from agent.media.frames import HEARING_SAMPLES, Pcm
 from agent.testing.fakes import ScriptedRecognizer, ScriptedVad
+from agent.testing.recognizer import ScriptedStream
 
 
 class Host:
@@ -113,3 +116,21 @@ async def test_without_a_judge_of_sound_only_words_are_reported() -> None:
     hearing.close()
     assert not any(isinstance(event, turns.SoundJudged) for event in host.events)
     assert any(isinstance(event, turns.FinalHeard) for event in host.events)
+
+
+async def test_sound_that_was_judged_beside_the_reading_is_reported_before_its_words() -> None:
+    class Elsewhere(ScriptedRecognizer):
+        def stream(self, *, language: str, hints: Sequence[str] = ()) -> ScriptedStream:
+            stream = super().stream(language=language, hints=hints)
+
+            async def final() -> Hypothesis:
+                return Hypothesis("where is my order", "where is my order", sound=0.75)
+
+            stream.final = final  # type: ignore[method-assign]
+            return stream
+
+    hearing, host = await hear(None, Elsewhere())
+    await hearing.read_final(host.wanted[-1])
+    hearing.close()
+    told = [event for event in host.events if isinstance(event, turns.SoundJudged | turns.FinalHeard)]
+    assert told == [turns.SoundJudged(host.wanted[-1], 0.75), turns.FinalHeard(host.wanted[-1], "where is my order")]

@@ -16,7 +16,10 @@ from playwright.sync_api import sync_playwright
 
 from agent.media.frames import Pcm
 from agent.speech.clips import write_wav
+from tests.e2e.conftest import StartServer
 from tests.e2e.support import Server, say, silence, wait_for
+
+pytestmark = pytest.mark.alone
 
 RATE_HZ = 16_000
 GREETING_S = 7.0
@@ -96,12 +99,12 @@ def decode(webm: bytes) -> Pcm:
 class Page:
     """The call page, as a person uses it."""
 
-    def __init__(self, page: Any, server: Server) -> None:
+    def __init__(self, page: Any, server: Server, query: str = "") -> None:
         self.page = page
         self.problems: list[str] = []
         page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.goto(f"{server.url}/#token={server.token}")
+        page.goto(f"{server.url}/{query}#token={server.token}")
 
     def state(self) -> dict[str, Any]:
         return dict(self.page.evaluate("() => JSON.parse(JSON.stringify(window.rejoinder.state))"))
@@ -141,7 +144,13 @@ def test_a_caller_asks_three_questions_and_interrupts(
         page.page.get_by_role("button", name="Call", exact=True).click()
         page.until(lambda: page.state()["phase"] == "live", "the call to connect", 10)
         page.page.evaluate(RECORD)
-        page.until(lambda: len([i for i in page.items("user") if i["final"]]) >= 4, "four turns", len(caller) / RATE_HZ)
+        # By the last question, not by the number of turns: where a busy machine tears a hole into Chromium's
+        # microphone, "No, please stop." is a turn of its own, and rightly so.
+        page.until(
+            lambda: any(i["final"] and "delivery" in i["text"].lower() for i in page.items("user")),
+            "the last question",
+            len(caller) / RATE_HZ,
+        )
         page.until(lambda: len(page.state()["timings"]) >= 4, "timings of four answers", 10)
         page.until(lambda: page.state()["floor"] == "nobody", "the last answer's end", 15)
         inbound = page.page.evaluate(INBOUND)
@@ -157,7 +166,8 @@ def test_a_caller_asks_three_questions_and_interrupts(
 
     assert problems == []
     # The right transcripts, in the page's state and before the caller's eyes.
-    for text, expected in zip(users, ("sunday", "return", "opening hours", "delivery"), strict=True):
+    assert 4 <= len(users) <= 5
+    for text, expected in zip([*users[:3], users[-1]], ("sunday", "return", "opening hours", "delivery"), strict=True):
         assert expected in text
         assert expected in shown
     # The right facts, as the caller's ear had them.
@@ -179,7 +189,8 @@ def test_a_caller_asks_three_questions_and_interrupts(
     wait_for(lambda: server.metric("voice_calls_active") == 0, "the call to be gone")
 
 
-def test_a_closed_browser_leaves_no_call_behind(server: Server, tmp_path: Path) -> None:
+def test_a_closed_browser_leaves_no_call_behind(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(REJOINDER_CONVERSATION__RESUME_S="4")
     write_wav(tmp_path / "caller.wav", silence(3.0), RATE_HZ)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -7,11 +7,15 @@ import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from agent.app import Agent
 from agent.config import Settings
 from agent.events import CallEvent, ReplyFinished
 from agent.nlu.hook import Session, Turn
 from agent.testing import ScriptedPort
+
+pytestmark = pytest.mark.alone
 
 CALLS = 3
 ANSWER_S = 40.0

@@ -30,6 +30,8 @@ from tests.e2e.network import NAMESPACES, SERVER_ADDRESS, Network
 from tests.e2e.support import Server, say, silence, wait_for
 from tests.e2e.test_browser import FLAGS, RATE_HZ, RECORD, RECORDED, Page, decode, script, utterances
 
+pytestmark = pytest.mark.alone
+
 CALL_S = float(os.environ.get("REJOINDER_NETWORK_CALL_S", "36"))
 BAD = LinkSettings(delay_ms=40, jitter_ms=15, loss=0.02)
 GREETING_S = 8.0

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 
 import aiohttp
 import numpy as np
+import pytest
 
 from agent.media.frames import Pcm
 from tests.e2e.support import Server, say, wait_for
+
+pytestmark = pytest.mark.alone
 
 FRAME_MS = 20
 

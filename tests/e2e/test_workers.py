@@ -194,6 +194,7 @@ async def test_metrics_are_the_sum_of_all_and_count_nothing_twice(fleet: Server)
     await eventually(lambda: fleet.metric("voice_calls_total") == before + 3, "three calls ended")
 
 
+@pytest.mark.alone
 async def test_a_late_media_clock_takes_no_more_calls_until_it_is_punctual_again(start_server: StartServer) -> None:
     fleet = start_server("--workers", "2", REJOINDER_SERVER__MAX_CALLS="2", REJOINDER_SERVER__MAX_LAG_MS="80")
     await none_left(fleet)

@@ -9,7 +9,9 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from agent.config import Settings
 from agent.media.ticker import Ticker
+from signaling.admission import CallRegistry
 from signaling.connection import DoorRunner
+from signaling.places import Places
 from signaling.server import create_app
 from signaling.tokens import TokenKeys, load_keys
 from tests.signaling.doubles import AgentDouble, Negotiator, PcmDouble
@@ -76,7 +78,12 @@ OpenDoor = Callable[..., Awaitable[Door]]
 async def open_door(ticker: Ticker, web_root: Path) -> AsyncIterator[OpenDoor]:
     clients: list[TestClient[Any, Any]] = []
 
-    async def build(settings: Settings | None = None, *, cancels: bool = True) -> Door:
+    async def build(
+        settings: Settings | None = None,
+        *,
+        cancels: bool = True,
+        places: Callable[[AgentDouble], Places] | None = None,
+    ) -> Door:
         settings = settings or Settings()
         agent = AgentDouble(settings, ticker)
         door = Door(agent, load_keys(settings, bind_host="127.0.0.1"))
@@ -85,6 +92,8 @@ async def open_door(ticker: Ticker, web_root: Path) -> AsyncIterator[OpenDoor]:
             verifier=door.keys.verifier,
             answer=door.negotiator,
             make_pcm_port=door.make_pcm_port,
+            make_bridge_port=door.make_pcm_port,
+            registry=None if places is None else CallRegistry(agent, places(agent)),
             web_root=web_root,
         )
         server = _Server(app, cancels=cancels)

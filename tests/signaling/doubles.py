@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,8 @@ class CallDouble:
     def cancel_reply(self) -> None:
         self._tell("cancel")
 
-    def respond(self) -> None:
-        self._tell("respond")
+    def respond(self, data: Mapping[str, object] | None = None) -> None:
+        self._tell("respond", data)
 
     def configure(
         self, *, voice: str | None = None, language: str | None = None, silence_ms: int | None = None
@@ -173,6 +173,12 @@ class CallDouble:
         self.resumable = False
         if self.suspended:
             self.hangup(reason)
+
+    def on_suspended(self, reason: str, unheard_s: float) -> None:
+        self._tell("suspended", (reason, unheard_s))
+
+    def on_reconnected(self) -> None:
+        self._tell("reconnected")
 
     def attach_port(self, port: ResumablePort) -> None:
         if self.end_reason is not None or not self.resumable:

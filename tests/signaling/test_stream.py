@@ -250,7 +250,7 @@ async def test_a_broken_frame_ends_the_call_and_not_the_server(door: Door, frame
 
 
 async def test_an_error_is_told_before_the_call_has_ended(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("signaling.stream.CALL_END_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("signaling.streaming.CALL_END_TIMEOUT_S", 60.0)
     ws = await live(door)
     call = door.agent.started[0]
     call.lingers = True
@@ -266,7 +266,7 @@ async def test_an_error_is_told_before_the_call_has_ended(door: Door, monkeypatc
 async def test_a_client_that_floods_and_goes_frees_its_line_though_nothing_is_read(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signaling.stream.PROBE_S", 0.1)
+    monkeypatch.setattr("signaling.streaming.PROBE_S", 0.1)
     reader, writer = await asyncio.open_connection(door.client.host, door.client.port)
     writer.write(upgrade_request(door, 8000))
     assert b"101" in await reader.readuntil(b"\r\n\r\n")

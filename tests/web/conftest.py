@@ -79,6 +79,8 @@ class Refusal:
     status: int
     code: str
     headers: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further members of the problem."""
 
 
 @dataclass
@@ -90,8 +92,10 @@ class Double:
     refuse: Refusal | None = None
     deaf: bool = False
     resume_s: float = 0.0
+    ice_servers: list[dict[str, Any]] = field(default_factory=list)
     offers: list[dict[str, Any]] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
+    asked_ice: list[str] = field(default_factory=list)
     candidates: list[str] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
     received: list[dict[str, Any]] = field(default_factory=list)
@@ -128,6 +132,7 @@ class Double:
                 "status": self.refuse.status,
                 "detail": f"refused for the test: {self.refuse.code}",
                 "code": self.refuse.code,
+                **self.refuse.extra,
             }
             return web.json_response(
                 problem, status=self.refuse.status, headers=self.refuse.headers, content_type="application/problem+json"
@@ -159,6 +164,10 @@ class Double:
         if self.resume_s:
             body["resume"] = {"token": f"resume-{len(self.offers)}", "expires_in_s": self.resume_s}
         return web.json_response(body, status=201, headers={"Location": f"/v1/calls/{body['id']}"})
+
+    async def ice(self, request: web.Request) -> web.Response:
+        self.asked_ice.append(request.headers.get("Authorization", ""))
+        return web.json_response({"ice_servers": self.ice_servers, "expires_in_s": 600})
 
     async def trickle(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -202,6 +211,7 @@ async def double() -> AsyncIterator[Double]:
     app.router.add_get("/", index)
     app.router.add_get("/web/{path:.+}", static)
     app.router.add_post("/v1/calls", made.create)
+    app.router.add_get("/v1/ice", made.ice)
     app.router.add_patch("/v1/calls/{id}", made.trickle)
     app.router.add_delete("/v1/calls/{id}", made.delete)
     runner = web.AppRunner(app)

@@ -5,7 +5,8 @@
  * (trickle ICE, RFC 8838). Knows nothing of the page: it reports through the callbacks it is given.
  */
 
-import { CallFailure, networkFailure, responseFailure } from './errors.js';
+import { CallFailure, networkFailure, placeInQueue, responseFailure } from './errors.js';
+import { RelayWatch, iceServers, keepIceServers, transportPolicy } from './ice.js';
 import { Liveness, packetsReceived } from './liveness.js';
 
 const CHANNEL = 'oai-events';
@@ -23,7 +24,8 @@ export class Call {
    * @param {string} options.token  JWT for the Authorization header
    * @param {MediaStream} options.microphone
    * @param {string} [options.resume]  token of the call to go on with, in place of a new one
-   * @param {object} options.on  {phase(name), event(object), channel(open), stream(MediaStream), ended(reason, failure?)}
+   * @param {object} options.on  {phase(name), queued(position), event(object), channel(open), stream(MediaStream),
+   *   ended(reason, failure?)}
    */
   constructor({ endpoint, token, microphone, resume = '', on }) {
     this.endpoint = endpoint;
@@ -34,7 +36,9 @@ export class Call {
     this.resuming = resume !== '';
     this.resume = this.resuming ? { token: resume } : null; // {token, expires_in_s}: how to come back to this call.
     this.ended = false;
-    this.peerConnection = new RTCPeerConnection({ bundlePolicy: 'max-bundle' });
+    this.configuration = { bundlePolicy: 'max-bundle', iceTransportPolicy: transportPolicy(location.search) };
+    this.peerConnection = new RTCPeerConnection(this.configuration);
+    this.relays = null; // What became of the relays, once the server has named some.
     this.channel = this.peerConnection.createDataChannel(CHANNEL);
     this.remoteStream = new MediaStream();
     this.candidates = []; // Waiting for the call's id, then for their turn.
@@ -53,11 +57,15 @@ export class Call {
     }
     try {
       this.on.phase('calling');
+      await this.#useRelays();
+      if (this.ended) return;
       await pc.setLocalDescription();
       const wish = this.resuming ? { resume: this.resume.token } : { channel: 'browser', resumable: true };
       const answer = await this.#post({ sdp: pc.localDescription.sdp, type: 'offer', ...wish });
+      if (answer === null) return; // Hung up while waiting in the queue.
       this.id = answer.id;
       this.resume = typeof answer.resume?.token === 'string' ? answer.resume : null;
+      keepIceServers(this.endpoint, this.token, answer.ice_servers, answer.ice_expires_in_s);
       if (this.ended) {
         this.#delete(); // Hung up while the server was answering.
         return;
@@ -105,6 +113,34 @@ export class Call {
     this.microphone = stream;
   }
 
+  // Before gathering begins: the servers of a configuration count from the next gathering on.
+  async #useRelays() {
+    const servers = await iceServers(this.endpoint, this.token);
+    const pc = this.peerConnection;
+    this.relays = new RelayWatch(pc, servers);
+    if (this.ended || servers.length === 0) return;
+    try {
+      pc.setConfiguration({ ...this.configuration, iceServers: servers });
+    } catch (error) {
+      // A server that this browser does not know how to read: the call may do without it.
+      console.error(error);
+      this.relays = null;
+      return;
+    }
+    pc.addEventListener('icegatheringstatechange', () => {
+      // Nothing else may be tried then: waiting would only delay the same sentence.
+      if (pc.iceGatheringState === 'complete' && this.configuration.iceTransportPolicy === 'relay' && this.relays.failure) {
+        this.#end('failed', this.#noPath());
+      }
+    });
+  }
+
+  /** No path was found: because of the relay, if one was to be had and gave none. */
+  #noPath() {
+    const code = this.relays?.failure || 'ice-failed';
+    return new CallFailure(code, { detail: code === 'ice-failed' ? '' : this.relays.said });
+  }
+
   #listen() {
     const pc = this.peerConnection;
     pc.addEventListener('icecandidate', ({ candidate }) => {
@@ -135,7 +171,7 @@ export class Call {
     } else if (connectionState === 'disconnected') {
       this.#interrupted();
     } else if (connectionState === 'failed') {
-      this.#end('failed', new CallFailure(this.wasConnected ? 'connection-lost' : 'ice-failed'));
+      this.#end('failed', this.wasConnected ? new CallFailure('connection-lost') : this.#noPath());
     }
   }
 
@@ -180,7 +216,7 @@ export class Call {
 
   #deadline(ms, code) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.#end('failed', new CallFailure(code)), ms);
+    this.timer = setTimeout(() => this.#end('failed', code === 'ice-failed' ? this.#noPath() : new CallFailure(code)), ms);
   }
 
   async #post(body) {
@@ -196,10 +232,25 @@ export class Call {
       throw networkFailure(navigator.onLine);
     }
     if (response.status === 404 && this.resuming) throw new CallFailure('resume-expired');
-    if (!response.ok) throw await responseFailure(response);
+    if (!response.ok) {
+      const place = await placeInQueue(response.clone());
+      if (place === null) throw await responseFailure(response);
+      if (this.ended) return null;
+      this.on.queued(place.position);
+      await this.#pause(place.retryAfterMs);
+      return this.ended ? null : this.#post({ ...body, queue: place.ticket });
+    }
     const answer = await response.json().catch(() => null);
     if (typeof answer?.id !== 'string' || typeof answer?.sdp !== 'string') throw new CallFailure('bad-answer');
     return answer;
+  }
+
+  /** Until it is time to ask again, or the caller hangs up. */
+  #pause(ms) {
+    return new Promise((resume) => {
+      this.endPause = resume;
+      setTimeout(resume, ms);
+    });
   }
 
   // One request at a time, so that the server sees candidates in the order they were found.
@@ -245,6 +296,7 @@ export class Call {
   #end(reason, failure) {
     if (this.ended) return;
     this.ended = true;
+    this.endPause?.();
     clearTimeout(this.timer);
     clearInterval(this.looking);
     const waits = this.resume !== null && (this.wasConnected || this.resuming) && ['lost', 'failed', 'left'].includes(reason);

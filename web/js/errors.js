@@ -99,6 +99,23 @@ const EXPLANATIONS = {
       'The server answered, but audio cannot get through. A firewall or VPN may block it: try another network, then call again.',
     actions: ['retry'],
   },
+  'relay-refused': {
+    title: 'The relay does not let this call in',
+    advice:
+      'Your network needs a relay, and the relay refused what the server gave this page for it. Reload the page and call again; if it happens again, tell whoever runs the server that the secrets of server and relay may differ.',
+    actions: ['retry'],
+  },
+  'relay-full': {
+    title: 'The relay is full',
+    advice: 'Your network needs a relay, and it has no room right now. Close other calls of yours, or call again in a minute.',
+    actions: ['retry'],
+  },
+  'relay-unreachable': {
+    title: 'No sound path to the server',
+    advice:
+      'Audio cannot get through directly, and the relay for such networks cannot be reached either. A firewall or VPN may block both: try another network, then call again.',
+    actions: ['retry'],
+  },
   'connection-lost': {
     title: 'The call was cut off',
     advice: 'The connection to the server broke. Check your network, then call again.',
@@ -126,7 +143,7 @@ const EXPLANATIONS = {
   },
 };
 
-const SAID_BY_BROWSER = new Set(['microphone-busy', 'speaker-refused', 'bad-answer']);
+const SAID_BY_BROWSER = new Set(['microphone-busy', 'speaker-refused', 'bad-answer', 'relay-refused', 'relay-full', 'relay-unreachable']);
 
 export function explain({ code, detail = '', param = '' }) {
   const known = EXPLANATIONS[code] ?? EXPLANATIONS['server-refused'];
@@ -171,6 +188,16 @@ export async function responseFailure(response, nowMs = Date.now()) {
     { 401: 'token-refused', 403: 'forbidden', 429: 'too-many-requests', 503: 'server-full' }[response.status] ??
     ([502, 504].includes(response.status) ? 'server-unreachable' : 'server-refused');
   return new CallFailure(code, { detail, retryAfterS });
+}
+
+/** The place {ticket, position, retryAfterMs} of a caller who is to wait and ask again, or null for any other answer. */
+export async function placeInQueue(response) {
+  if (response.status !== 503) return null;
+  const problem = await response.json().catch(() => null);
+  const { ticket, position } = problem?.queue ?? {};
+  if (problem?.code !== 'call_queued' || typeof ticket !== 'string' || !Number.isInteger(position)) return null;
+  const seconds = retryAfterSeconds(response.headers.get('Retry-After'), Date.now());
+  return { ticket, position, retryAfterMs: Math.min(4, Math.max(1, seconds)) * 1000 }; // Later, the place is lost.
 }
 
 /** What a fetch that threw means. */

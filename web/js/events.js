@@ -5,7 +5,8 @@
  * types begin with `page.`. No DOM, no clock, no network here, so every rule can be tested by feeding it events.
  *
  * State (treat it as frozen; a changed state is a new object):
- *   phase      'idle' | 'microphone' | 'calling' | 'connecting' | 'live' | 'interrupted' | 'resuming' | 'ended'
+ *   phase      'idle' | 'microphone' | 'calling' | 'queued' | 'connecting' | 'live' | 'interrupted' | 'resuming' | 'ended'
+ *   position   place in the queue while the phase is 'queued'; 1 is next
  *   wasLive    the call was connected at some time
  *   session    what session.created said, or null
  *   floor      'caller' | 'agent' | 'thinking' | 'nobody'
@@ -31,7 +32,7 @@ const MAX_KEYS = 24;
 const MAX_DATA_CHARS = 300;
 
 export const LIVE_PHASES = Object.freeze(['live', 'interrupted']);
-export const BUSY_PHASES = Object.freeze(['microphone', 'calling', 'connecting', 'live', 'interrupted', 'resuming']);
+export const BUSY_PHASES = Object.freeze(['microphone', 'calling', 'queued', 'connecting', 'live', 'interrupted', 'resuming']);
 const FLOORS = ['caller', 'agent', 'thinking', 'nobody'];
 // Written languages that put no space between words.
 const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
@@ -39,6 +40,7 @@ const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script
 export function initialState() {
   return {
     phase: 'idle',
+    position: 0,
     wasLive: false,
     session: null,
     floor: 'nobody',
@@ -224,6 +226,7 @@ const HANDLERS = {
   'page.calling': (state) => ({ ...initialState(), phase: 'microphone', serial: state.serial }),
   'page.resuming': (state, { muted }) => ({ ...initialState(), phase: 'resuming', wasLive: true, muted: muted === true }),
   'page.phase': (state, { phase }) => ({ ...state, phase, wasLive: state.wasLive || phase === 'live' }),
+  'page.queued': (state, { position }) => ({ ...state, phase: 'queued', position }),
   // Nobody can say whose turn it is once the channel is gone.
   'page.channel': (state, { open }) =>
     open

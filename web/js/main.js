@@ -4,6 +4,7 @@ import { Call } from './call.js';
 import { choose, chosen, listDevices, openMicrophone, recall, remember, routeToSpeaker, speakerChoiceSupported } from './devices.js';
 import { CallFailure } from './errors.js';
 import { BUSY_PHASES, initialState, reduce } from './events.js';
+import { iceServers } from './ice.js';
 import { Meters } from './meters.js';
 import { Reconnection, keep, takeKept } from './resume.js';
 import { KEYS, Ui, buildKeypad } from './ui.js';
@@ -69,6 +70,7 @@ async function start() {
   dispatch({ type: 'page.calling' });
   startedAt = 0;
   ui.seconds(0);
+  iceServers(endpoint, token); // Asked while the browser asks for the microphone; the call takes it from there.
   let microphone;
   try {
     microphone = await openMicrophone();
@@ -94,6 +96,7 @@ function callbacks() {
       if (phase === 'live' && startedAt === 0) startedAt = performance.now();
       dispatch({ type: 'page.phase', phase });
     },
+    queued: (position) => dispatch({ type: 'page.queued', position }),
     event: dispatch,
     channel: (open) => dispatch({ type: 'page.channel', open }),
     stream: playStream,

@@ -19,6 +19,7 @@ const STATUS = {
   live: 'Connected',
   interrupted: 'Interrupted',
   resuming: 'Resuming your call',
+  queued: 'In the queue',
   ended: 'Call ended',
 };
 const FLOOR = {
@@ -76,6 +77,7 @@ function ending(reason) {
 }
 
 function heading(state) {
+  if (state.phase === 'queued') return ['All lines are busy', `You are number ${state.position} in the queue. Please hold.`];
   if (state.phase === 'live') return FLOOR[state.floor];
   if (state.phase === 'ended') return ['Call ended', ending(state.endReason)];
   return BEFORE[state.phase];
@@ -102,7 +104,7 @@ export class Ui {
     const before = this.last;
     this.last = state;
     const changed = (...names) => before === null || names.some((name) => before[name] !== state[name]);
-    if (changed('phase', 'floor', 'muted', 'stalled', 'endReason')) this.#stage(state);
+    if (changed('phase', 'position', 'floor', 'muted', 'stalled', 'endReason')) this.#stage(state);
     if (changed('phase', 'muted', 'retryInS')) this.#controls(state);
     if (changed('channelOpen')) {
       byId('message').disabled = !state.channelOpen;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from enum import Enum, auto
 from typing import Protocol
 
@@ -53,7 +54,7 @@ class ServerUser(Protocol):
         """Our final response to an INVITE was never acknowledged, or could not be sent."""
 
 
-class Transaction:
+class Transaction(abc.ABC):
     """One request and its responses.
 
     Args:
@@ -87,8 +88,9 @@ class Transaction:
             if not self.terminated:
                 self._expired(name, now)
 
+    @abc.abstractmethod
     def _expired(self, name: str, now: float) -> None:
-        raise NotImplementedError
+        """A deadline has passed."""
 
     def _terminate(self) -> None:
         self.state = State.TERMINATED
@@ -108,6 +110,6 @@ class Transaction:
         if self.state in (State.CALLING, State.PROCEEDING):
             self._terminate()
 
+    @abc.abstractmethod
     def unreachable(self, now: float) -> None:
         """The transport could not send."""
-        raise NotImplementedError

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from signaling.sip.peer import Peer, TransportName, is_address
 from signaling.sip.protocol import Event, News, Output, Received, Send, SendFailed, Tick, Unreadable
+from signaling.sip.registration import RegistrationSettings
 from signaling.sip.transport.stream import Connection
 from signaling.sip.transport.udp import UdpSocket
 from signaling.sip.user_agent import UserAgent
@@ -111,7 +112,7 @@ class SipEndpoint:
             deadline = self._now() + CLOSE_S
             for _, server in self._servers:
                 server.close()
-            while self.agent.calls and self._now() < deadline:
+            while self.agent.busy and self._now() < deadline:
                 await self._next_change(deadline)
         finally:
             await self._shut()
@@ -153,6 +154,14 @@ class SipEndpoint:
         finally:
             self._set_timer()
         self._put_out(outputs)
+
+    def register(self, settings: RegistrationSettings) -> None:
+        """Keep an address registered until `drain`, or the end."""
+        self._put_out(self.agent.register(settings, self._now()))
+
+    def drain(self) -> None:
+        """Take no new calls from here on, and refuse those that ring."""
+        self._put_out(self.agent.drain(self._now()))
 
     def deliver(self, event: Received | Unreadable) -> None:
         """A message came."""

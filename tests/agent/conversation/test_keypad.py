@@ -63,3 +63,10 @@ def test_an_entry_is_bounded_and_can_still_be_ended() -> None:
     keypad = typed(("1" * 1000, 0), ("#", 0), ("#", 0))
     assert keypad.complete(None)
     assert keypad.join("") == "1" * MAX_DIGITS
+
+
+def test_the_time_between_keys_may_be_another() -> None:
+    keypad = typed(("12", 0))
+    assert not keypad.over(1.0 + DIGIT_GAP_S, None, 4.0)
+    assert keypad.over(5.0, None, 4.0)
+    assert keypad.over(1.0 + DIGIT_GAP_S / 2, None, DIGIT_GAP_S / 2)

@@ -367,3 +367,20 @@ def test_a_turn_without_an_end_is_taken_as_it_stands() -> None:
     story.wait(2)
     assert story.machine.state is m.State.LISTENING
     assert kinds(story.commands).count("Ask") == 2
+
+
+def test_an_entry_is_over_at_the_longest_that_is_expected_and_not_at_the_shortest() -> None:
+    story = Story().greeted()
+    story.do(m.Listened(Listen("digits", min_digits=4, max_digits=6)))
+    for digit in "427150":
+        story.do(m.DigitPressed(digit))
+    assert (story.ask().kind, story.ask().text) == ("dtmf", "427150")
+
+
+def test_a_longer_time_between_keys_may_be_expected() -> None:
+    story = Story().greeted()
+    story.do(m.Listened(Listen("digits", min_digits=4, digit_gap_s=5.0)))
+    for digit in "4271":
+        story.do(m.DigitPressed(digit))
+        story.wait(3.0)
+    assert (story.ask().kind, story.ask().text) == ("dtmf", "4271")

@@ -57,6 +57,23 @@ def test_a_whole_english_turn_is_likelier_to_be_over(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["where is my order", "what are your opening hours", "are you open on sunday", "tell me what delivery costs"],
+)
+def test_a_question_is_one_though_its_recogniser_writes_no_marks(text: str) -> None:
+    assert over(text) >= 0.7
+    # One that writes marks would have written this one.
+    assert over(text.capitalize()) < 0.6
+
+
+@pytest.mark.parametrize(
+    "text", ["where is my", "can you tell", "what is the price of", "when a man looks for something"]
+)
+def test_half_a_question_without_marks_is_likelier_to_go_on(text: str) -> None:
+    assert over(text) < 0.5
+
+
+@pytest.mark.parametrize(
     "text", ["我的号码是", "我想要", "嗯", "因为", "我要订一张票和", "幺三八", "我想问一下那个", "如果明天下雨的话"]
 )
 def test_an_open_mandarin_turn_is_likelier_to_go_on(text: str) -> None:

@@ -179,7 +179,7 @@ def test_a_wide_range_is_searched_only_so_far(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(gathering.socket, "socket", Taken)
     with pytest.raises(OSError, match="no free port"):
-        gathering._bind("127.0.0.1", 1024, 65535)
+        gathering.bind_udp("127.0.0.1", 1024, 65535)
     assert len(set(tried)) == len(tried) == gathering.MAX_PORT_TRIES
     assert all(1024 <= port <= 65535 for port in tried)
 
@@ -354,3 +354,26 @@ def test_fewer_ports_than_calls_is_a_warning(caplog: pytest.LogCaptureFixture) -
     assert caplog.text == ""
     check_media(MediaSettings(udp_port_min=40_000, udp_port_max=40_009), 11)
     assert "10 ports, fewer than server.max_calls (11)" in caplog.text
+
+
+async def test_through_a_relay_only_no_address_of_ours_is_bound_or_offered() -> None:
+    relay = Relay()
+    async with serving(relay) as (_, port):
+        settings = {"turn_server": f"turn:127.0.0.1:{port}", "turn_username": "me", "turn_password": "pw"}
+        async with gathered(ice_policy="relay", **settings) as transport:
+            assert [fields(c)[2] for c in transport.candidates] == ["relay"]
+            assert len(transport._ice._protocols) == 1
+
+
+async def test_through_a_relay_only_a_dead_relay_refuses_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(nothing) as (_, port):
+        settings = {"turn_server": f"turn:127.0.0.1:{port}", "turn_username": "me", "turn_password": "pw"}
+        with pytest.raises(CallRefused, match=r"media\.ice_policy.*gave no address"):
+            async with gathered(ice_policy="relay", **settings):
+                raise AssertionError("a call without any address")
+    assert "check media.turn_server and the firewall" in caplog.text
+
+
+def test_through_a_relay_only_needs_a_relay() -> None:
+    with pytest.raises(ValueError, match="ice_policy relay needs turn_server"):
+        MediaSettings(ice_policy="relay")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -14,7 +15,7 @@ import agent.nlu.guard as guard_module
 from agent.errors import HookError
 from agent.nlu.function import FunctionNlu
 from agent.nlu.guard import guarded
-from agent.nlu.hook import Dtmf, Hangup, Listen, Private, Send, SwitchLanguage, Transfer
+from agent.nlu.hook import Dtmf, Hangup, Listen, Send, SwitchLanguage, Transfer
 
 
 class Hook:
@@ -73,6 +74,22 @@ async def test_whatever_a_hook_raises_becomes_a_hook_error(crash: BaseException,
     assert await anext(stream) == "Before."
     with pytest.raises(HookError):
         await anext(stream)
+
+
+async def test_where_the_hook_raised_is_known(helpers: Any) -> None:
+    def broken(turn: Any) -> str:
+        return str(int("none of the caller's words"))
+
+    async def streamed(turn: Any) -> AsyncIterator[str]:
+        yield broken(turn)
+
+    line = broken.__code__.co_firstlineno + 1
+    for function in (streamed, broken):
+        with pytest.raises(HookError) as caught:
+            async with guarded(FunctionNlu(function), helpers.make_turn(), max_chars=100) as reply:
+                await anext(reply)
+        assert caught.value.at == f"{__file__}:{line} broken"
+        assert str(caught.value) == "the hook raised ValueError", "this is told to clients"
 
 
 async def test_the_cause_is_kept(helpers: Any) -> None:
@@ -176,6 +193,41 @@ async def test_a_hook_that_swallows_cancellation_is_left_behind(
     assert not guard_module._leaving
 
 
+NEVER_ENDS = """
+import asyncio
+from agent import Session, Turn
+from agent.nlu.function import FunctionNlu
+from agent.nlu.guard import guarded
+
+async def reply(turn):
+    yield "One."
+    begun.set()
+    while True:
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            continue
+
+async def main():
+    global begun
+    begun = asyncio.Event()
+    stream = guarded(FunctionNlu(reply), Turn(Session("call-1", "console"), "speech", "hi"), max_chars=100)
+    assert await anext(stream) == "One."
+    waiting = asyncio.ensure_future(anext(stream))
+    await begun.wait()
+    waiting.cancel()
+    await stream.aclose()
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+def test_a_hook_that_never_ends_does_not_keep_the_process_from_ending() -> None:
+    done = subprocess.run([sys.executable, "-c", NEVER_ENDS], timeout=60, capture_output=True, text=True, check=False)
+    assert done.stdout == "ended\n"
+
+
 async def test_the_whole_hook_runs_in_one_task(helpers: Any) -> None:
     tasks = set()
 
@@ -219,15 +271,6 @@ async def test_endless_items_without_text_are_bounded_too(piece: Any, helpers: A
 
     with pytest.raises(HookError, match="max_reply_chars"):
         await collect(reply, helpers, max_chars=50)
-
-
-async def test_the_mark_of_private_text_stays_with_it(helpers: Any) -> None:
-    async def reply(turn: Any) -> AsyncIterator[Any]:
-        yield "a"
-        yield Private("b\ud800")
-
-    items = await collect(reply, helpers)
-    assert [(item, isinstance(item, Private)) for item in items] == [("a", False), ("b\ufffd", True)]
 
 
 async def test_a_lone_surrogate_is_replaced_and_a_pair_is_joined(helpers: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from agent.errors import ConfigError, HookError, HookTimeout
-from agent.nlu.hook import Hangup, HistoryItem, Interrupted, Listen, Private, Session, Transfer
+from agent.nlu.hook import Hangup, HistoryItem, Interrupted, Listen, Session, Transfer
 from agent.nlu.http import HttpNlu
 
 
@@ -46,7 +46,7 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
         return web.json_response({"text": "Ok."})
 
     nlu = await hook_for(handle, api_key="s3cret")
-    session = Session("c-9", "sip", "en", "+15550100", {"step": 2})
+    session = Session("c-9", "sip", "en", "+15550100", {"step": 2}, {"queue": "sales"})
     turn = helpers.make_turn(
         "hello",
         session=session,
@@ -60,7 +60,16 @@ async def test_the_turn_is_posted_in_the_documented_shape(hook_for: Any, helpers
     assert method == "POST"
     assert headers["Authorization"] == "Bearer s3cret"
     assert body == {
-        "session": {"id": "c-9", "channel": "sip", "language": "en", "caller": "+15550100", "state": {"step": 2}},
+        "session": {
+            "id": "c-9",
+            "channel": "sip",
+            "language": "en",
+            "caller": "+15550100",
+            "state": {"step": 2},
+            "metadata": {"queue": "sales"},
+            "called": None,
+            "direction": "in",
+        },
         "kind": "speech",
         "text": "hello",
         "confidence": 0.5,
@@ -99,20 +108,6 @@ async def test_every_documented_answer_is_read(
             await collect(nlu, helpers.make_turn())
     else:
         assert await collect(nlu, helpers.make_turn()) == expected
-
-
-async def test_text_is_private_as_the_hook_marks_it(hook_for: Any, helpers: Any) -> None:
-    body = b'["a", {"text": "b", "private": true}, {"text": "c", "private": false, "action": "hangup"}]'
-    nlu = await hook_for(fixed(body, "application/json"))
-    items = await collect(nlu, helpers.make_turn())
-    assert items == ["a", "b", "c", Hangup()]
-    assert [isinstance(item, Private) for item in items] == [False, True, False, False]
-
-
-async def test_a_mark_that_is_no_boolean_is_named(hook_for: Any, helpers: Any) -> None:
-    nlu = await hook_for(fixed(b'{"text": "b", "private": "yes"}', "application/json"))
-    with pytest.raises(HookError, match=r"private: expected a boolean, got a string"):
-        await collect(nlu, helpers.make_turn())
 
 
 async def test_no_content_is_silence(hook_for: Any, helpers: Any) -> None:

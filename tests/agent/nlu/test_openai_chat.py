@@ -69,6 +69,7 @@ async def test_the_request_is_what_the_api_defines(ask: Any) -> None:
     tools = {entry["function"]["name"]: entry["function"] for entry in body["tools"]}
     assert set(tools) == {
         "transfer", "hangup", "dtmf", "switch_language", "switch_voice", "play", "send", "listen", "uninterruptible",
+        "private",
     }  # fmt: skip
     assert tools["transfer"]["parameters"]["required"] == ["to"]
     assert all(entry["description"] and entry["parameters"]["type"] == "object" for entry in tools.values())

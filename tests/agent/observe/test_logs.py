@@ -93,3 +93,20 @@ def test_off_a_terminal_the_default_is_json() -> None:
 def test_an_unknown_level_says_which_there_are() -> None:
     with pytest.raises(ValueError, match="debug, info, warning"):
         configure(level="loud")
+
+
+def test_a_message_that_floods_is_thinned_out_and_counted() -> None:
+    out = io.StringIO()
+    now = 0.0
+    configure(json=True, stream=out, clock=lambda: now)
+    log = logging.getLogger("x")
+    for number in range(1000):
+        log.error("socket.accept() out of system resource", extra={"number": number})
+    log.error("something else")
+    now = 1.5
+    log.error("socket.accept() out of system resource")
+    log.error("socket.accept() out of system resource")
+    told = lines(out)
+    assert [line["message"] for line in told[:50]] == ["socket.accept() out of system resource"] * 50
+    assert [line["message"] for line in told[50:]] == ["something else"] + [told[0]["message"]] * 2
+    assert [line.get("left_out") for line in told[50:]] == [None, 950, None]

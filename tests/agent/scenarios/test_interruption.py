@@ -125,12 +125,14 @@ async def test_clearing_while_the_last_clause_is_made_leaks_nothing(rehearse: An
 
 
 @pytest.mark.parametrize("offset_s", [0.0, 0.06, 0.12, 0.18, 0.24, 0.32, 0.5, 1.1, 2.0])
+@pytest.mark.parametrize("words_known", ["at once", "in the end"])
 @virtual_time
-async def test_after_barge_in_there_is_no_sound(rehearse: Any, by_text: Any, offset_s: float) -> None:
+async def test_after_barge_in_there_is_no_sound(rehearse: Any, by_text: Any, offset_s: float, words_known: str) -> None:
     hook = ScriptedHook(by_text({"greeting": ["Hi."], "hours": [HOURS, " ", HOURS]}, [2.5, "Sure."]))
     async with rehearse(hook, conversation={"filler_after_s": 0}) as call:
         await asks_hours(call)
         await call.pause(offset_s)
+        call.stage.recognizer.partials = words_known == "at once"
         began = call.now_s
         await call.says("no wait something else entirely please", 2.2)
         await call.until(lambda: call.replies[-1].status == "cancelled")

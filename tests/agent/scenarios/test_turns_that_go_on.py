@@ -39,23 +39,24 @@ async def test_a_name_that_goes_on_over_the_reply_is_one_new_turn(rehearse: Any,
         assert "john" not in spoken(call)[:4], "the first reply stopped before its end"
 
 
+@pytest.mark.parametrize("mark", ["", "."], ids=["no marks", "a recogniser that ends each reading with a full stop"])
 @virtual_time
-async def test_a_slow_speaker_who_says_emmm_is_not_cut_off(rehearse: Any, by_text: Any) -> None:
+async def test_a_slow_speaker_who_says_emmm_is_not_cut_off(rehearse: Any, by_text: Any, mark: str) -> None:
     hook = ScriptedHook(by_text({"greeting": ["Hi."], "street": ["Thank you."]}, ["Go on."]))
     async with rehearse(hook) as call:
         await call.answer()
         await call.pause(0.1)
         began = call.now_s
-        await call.says("my address is emmm")
+        await call.says(f"my address is emmm{mark}")
         await call.pause(1.0)
-        await call.says("uhh", 0.4)
+        await call.says(f"uhh{mark}", 0.4)
         await call.pause(1.0)
         await call.says("twelve market street")
         ended = call.now_s
         assert not call.audible(began, ended)
         said = await call.answer(5)
         assert said.text == "Thank you."
-        assert call.turns == ["my address is emmm uhh twelve market street"]
+        assert call.turns == [f"my address is emmm{mark} uhh{mark} twelve market street"]
 
 
 @virtual_time

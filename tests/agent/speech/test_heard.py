@@ -97,7 +97,7 @@ async def test_history_is_cut_in_the_source_and_loses_nothing_of_it(cut_s: float
             for word in timed(spoken.split()):
                 yield Speech(np.full(round(WORD_S * rate), 900, np.int16), (word,))
 
-        await speaker.say(clause, pieces())
+        await speaker.say(clause.text, pieces(), clause)
     for _ in range(round(cut_s / 0.02)):
         playout.read()
     heard, unheard = speaker.heard()

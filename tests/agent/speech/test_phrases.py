@@ -13,7 +13,6 @@ from agent.config import PhraseSettings, Settings
 from agent.errors import ConfigError
 from agent.nlu.function import FunctionNlu
 from agent.nlu.rules import RulesNlu
-from agent.private import Private
 from agent.speech import phrases as module
 from agent.speech.normalize import normalize
 from agent.speech.phrases import PHRASES, PhraseBook, configured_voices, greetings_of
@@ -139,7 +138,7 @@ async def test_progress_is_told_while_it_takes_long(caplog: pytest.LogCaptureFix
 
 def test_the_hook_tells_what_it_greets_with() -> None:
     class Shop:
-        greeting = ("Hello there! How are you?", Private("Hello Anna."))
+        greeting = ("Hello there! How are you?", 7)
 
         async def reply(self, turn: object) -> AsyncIterator[str]:
             yield ""

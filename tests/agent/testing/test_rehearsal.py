@@ -32,6 +32,15 @@ async def conversation(call: VirtualCall) -> VirtualCall:
 
 
 @virtual_time
+async def test_a_bare_function_is_a_hook() -> None:
+    async def reply(turn: Turn) -> str:
+        return "Hello there."
+
+    async with rehearsal(reply) as call:
+        assert (await call.answer()).text == "Hello there."
+
+
+@virtual_time
 async def test_what_the_agent_said_and_when_is_known_from_what_left() -> None:
     async with rehearsal(hook()) as call:
         await call.answer()

@@ -24,7 +24,7 @@ from agent.voicecache.cache import VoiceCache
 from agent.voicecache.disk import DiskTier
 from agent.voicecache.journal import Journal
 from agent.voicecache.learning import journal_folder
-from tests.agent.voicecache.support import STYLE, VOICE, Parrot
+from tests.agent.voicecache.support import RATE, STYLE, VOICE, Parrot
 
 Opened = Callable[..., AbstractAsyncContextManager[VoiceCache]]
 
@@ -54,7 +54,9 @@ async def test_the_second_time_comes_from_memory_in_one_piece_and_sounds_the_sam
         second = await hear(cache, "Good morning.")
     assert parrot.begun["Good morning."] == 1
     assert len(second) == 1
-    assert np.array_equal(second[0].pcm, np.concatenate([piece.pcm for piece in first]))
+    # But for its ends: this engine's are loud, and a joint must not click.
+    inner = slice(RATE // 100, -RATE // 100)
+    assert np.array_equal(second[0].pcm[inner], np.concatenate([piece.pcm for piece in first])[inner])
     assert [word.text for word in second[0].words] == ["Good morning."]
 
 
@@ -170,37 +172,6 @@ async def test_the_memory_bound_holds(opened: Opened) -> None:
             assert cache.memory_bytes <= 1_000_000
 
 
-async def test_stored_speech_offers_its_packets_once_they_are_made_also_after_a_start(opened: Opened) -> None:
-    async with opened(Parrot()) as cache:
-        first = await hear(cache, "Good morning.")
-        assert all(piece.packets is None for piece in first)
-        (second,) = await hear(cache, "Good morning.")
-        assert second.packets is not None
-        # Nobody waits for an encoder: this use goes out as samples, and has the packets made for the next one.
-        assert second.packets(PCMU) is None
-        await asyncio.gather(*cache.packets._under_way.values())
-        assert (packets := second.packets(PCMU)) is not None
-        (third,) = await hear(cache, "Good morning.")
-        assert third.packets is not None
-        assert third.packets(PCMU) is packets
-        assert third.packets(OPUS) is None
-    async with opened(Parrot()) as cache:
-        (found,) = await hear(cache, "Good morning.")
-        assert found.packets is not None
-        assert (kept := found.packets(PCMU)) is not None
-        assert kept.payloads == packets.payloads
-
-
-async def test_packets_neither_begin_nor_end_with_a_step(opened: Opened) -> None:
-    async with opened(Parrot()) as cache:
-        await hear(cache, "Good morning.")
-        speech = cache.lookup("Good morning.", VOICE, STYLE)
-        assert speech is not None
-        assert abs(int(speech.pcm[0])) > 1_000
-        coded = await cache.packets.make(speech, PCMU)
-    assert max(abs(int(coded.pcm[0])), abs(int(coded.pcm[-1]))) <= 1
-
-
 async def test_packets_are_made_once_and_come_back_from_disk(opened: Opened) -> None:
     async with opened(Parrot()) as cache:
         await hear(cache, "Hello.")
@@ -278,3 +249,27 @@ async def test_a_default_folder_that_cannot_be_made_leaves_memory(opened: Opened
         await hear(cache, "Hello.")
         await hear(cache, "Hello.")
     assert parrot.begun["Hello."] == 1
+
+
+async def test_speech_asked_for_privately_never_leaves_memory(opened: Opened, tmp_path: Path) -> None:
+    parrot = Parrot()
+    async with opened(parrot) as cache:
+        for _ in range(2):
+            assert [piece async for piece in cache.privately("Fine.", VOICE, STYLE)]
+        assert cache.ready("Fine.", VOICE, STYLE)
+    assert parrot.begun == {"Fine.": 1}
+    assert not DiskTier(tmp_path / "voice" / "speech", 10**6).keys()
+
+
+async def test_a_hit_brings_its_packets_once_they_are_made(opened: Opened) -> None:
+    async with opened(Parrot()) as cache:
+        fresh = await hear(cache, "Hello.")
+        assert all(piece.packets is None for piece in fresh), "what is being made is no whole clause"
+        [piece] = await hear(cache, "Hello.")
+        assert piece.packets is not None
+        assert piece.packets(OPUS) is None
+        speech = cache.lookup("Hello.", VOICE, STYLE)
+        assert speech is not None
+        made = await cache.packets.make(speech, OPUS)
+        assert piece.packets(OPUS) is made
+        assert piece.packets(PCMU) is not made

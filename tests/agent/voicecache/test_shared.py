@@ -12,15 +12,15 @@ import pytest
 from redis.asyncio import Redis
 
 from agent.config import CacheSettings, Settings
+from agent.core.breaker import BreakerState
 from agent.core.pool import WorkerPool
 from agent.errors import ConfigError
 from agent.observe.metrics import Metrics
-from agent.voicecache.breaker import BreakerState
 from agent.voicecache.cache import VoiceCache
 from agent.voicecache.predictor import Observation
 from agent.voicecache.shared import PREFIX, RedisTier
-from tests.agent.voicecache.conftest import RedisServer
 from tests.agent.voicecache.support import STYLE, VOICE, Parrot, entry, key_of, slow_proxy
+from tests.redisserver import RedisServer
 
 pytestmark = pytest.mark.e2e
 

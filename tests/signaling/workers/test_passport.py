@@ -15,6 +15,8 @@ def test_what_was_checked_arrives(channels: frozenset[str] | None) -> None:
     claims = PassportVerifier().verify(token(Claims("Zoë at the desk", 99, "j", 3, channels)))
     assert claims.subject == "Zoë at the desk"
     assert claims.channels == channels
+    # What credentials for a relay are made of.
+    assert (claims.token_id, claims.expires_at) == ("j", 99)
     # Counted where all workers are seen.
     assert claims.max_calls is None
 
