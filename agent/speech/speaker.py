@@ -95,22 +95,30 @@ class Speaker:
         async def write(pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
             await self._write(span, pcm if resampler is None else resampler.push(pcm), ahead_s)
 
-        async with contextlib.aclosing(speech):
-            async for piece in speech:
-                span.words.extend(piece.words)
-                if (packets := self._packets_of(piece, span)) is not None:
-                    # They are the whole clause, at the playout's rate.
-                    resampler = None
-                    await self._write_packets(span, packets)
-                else:
-                    await write(edges.push(piece.pcm))
-        # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
-        await write(edges.finish(), math.inf)
-        if resampler is not None:
-            await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
+        async def end() -> None:
+            # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
+            await write(edges.finish(), math.inf)
+            if resampler is not None:
+                await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
+            if not self._stopped:
+                self.playout.end()
+
+        try:
+            async with contextlib.aclosing(speech):
+                async for piece in speech:
+                    span.words.extend(piece.words)
+                    if (packets := self._packets_of(piece, span)) is not None:
+                        # They are the whole clause, at the playout's rate.
+                        resampler = None
+                        await self._write_packets(span, packets)
+                    else:
+                        await write(edges.push(piece.pcm))
+        except Exception:
+            # It broke off: what there is of it ends as softly, and what comes next need not wait for the rest.
+            await end()
+            raise
+        await end()
         span.complete = True
-        if not self._stopped:
-            self.playout.end()
         return (span.end - span.start) / self.playout.sample_rate_hz
 
     async def play(self, pcm: Pcm, text: str = "") -> None:
