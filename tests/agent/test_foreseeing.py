@@ -9,7 +9,7 @@ import pytest
 
 from agent.events import CacheUse, ReplyFinished
 from agent.foreseeing import Foreseeing
-from agent.nlu.hook import Private, Reply, Session, Turn
+from agent.nlu.hook import Private, Reply, Session, SwitchVoice, Turn
 from agent.testing import rehearsal, virtual_time
 from agent.tts.protocol import Style, Voice
 
@@ -22,6 +22,7 @@ class Watcher:
 
     def __init__(self, *, fails: bool = False, known: tuple[str, ...] = ()) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.styles: list[str] = []
         self.fails = fails
         self.known = known
 
@@ -31,6 +32,7 @@ class Watcher:
             raise RuntimeError("no")
 
     def on_call(self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = "") -> None:
+        self.styles.append(style.instruction)
         self._note("call", call, voice.name, voice.language, caller)
 
     def on_turn(
@@ -187,6 +189,21 @@ async def test_what_the_hook_calls_private_is_said_to_be() -> None:
         await call.answer()
     assert watcher.of("reply")[1] == ("Your code is blue.", "what is my code", True, False)
     assert watcher.of("turn")[1][0] == ""
+
+
+@virtual_time
+async def test_another_voice_and_another_style_are_told_once_each() -> None:
+    async def reply(turn: Turn) -> Reply:
+        yield "Hello."
+        yield SwitchVoice("other", "cheerful")
+        yield "It is me now."
+
+    watcher = Watcher()
+    async with rehearsal(reply, foresight=watcher) as call:
+        await call.answer()
+        assert call.call.speaking_as == (Voice("other"), Style(1.0, "cheerful"))
+    assert [voice for _, voice, _, _ in watcher.of("call")] == ["heart", "other", "other"]
+    assert watcher.styles == ["", "", "cheerful"]
 
 
 @virtual_time
