@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from agent.conversation import protocol as turns
-from agent.events import AgentText, CallEvent
+from agent.events import AgentText, CacheUse, CallEvent
 from agent.foreseeing import Foreseeing, Opening
 from agent.nlu.hook import Action
 from agent.reply import Reply
@@ -58,6 +58,7 @@ class Answer:
         revision: the turn machine's number of it.
         speaker: its way to the ear.
         foreseeing: told how it begins.
+        written: told once all of it is written, while it still plays.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Answer:
         revision: int,
         speaker: Speaker,
         foreseeing: Foreseeing,
+        written: Callable[[Answer], None],
     ) -> None:
         self.revision = revision
         self.speaker = speaker
@@ -88,9 +90,17 @@ class Answer:
         """How the hook's answer begins; None before that is known."""
         self.said = ""
         """The last clause that was handed to playout."""
+        self.said_told = False
+        """Who foresees knows where the dialogue stands after it."""
         self._foreseeing = foreseeing
+        self._written = written
         self._host = host
         self._is_current = is_current
+
+    @property
+    def cache(self) -> CacheUse:
+        """See Answered."""
+        return "miss" if self.opening is None else self.opening.cache
 
     @property
     def current(self) -> bool:
@@ -112,6 +122,11 @@ class Answer:
         """It answers a turn that is over: how it begins is something to learn from."""
         if self.opening is not None and self.ask is not None:
             self._foreseeing.answered(self.ask.text, self.opening)
+
+    def on_written(self) -> None:
+        """See ReplyHost."""
+        if self.current:
+            self._written(self)
 
     def on_clause(self, text: str) -> None:
         """See ReplyHost."""

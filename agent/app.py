@@ -33,9 +33,9 @@ from agent.observe.metrics import Metrics
 from agent.parts import CallParts
 from agent.recording.calls import Recordings
 from agent.speech.clips import load_clips
-from agent.speech.phrases import PhraseBook
+from agent.speech.phrases import PhraseBook, configured_voices, greetings_of
 from agent.tts.factory import create_synthesizer
-from agent.tts.protocol import Style, Synthesizer, Voice
+from agent.tts.protocol import Style, Synthesizer
 from agent.voicecache.cache import VoiceCache
 
 __all__ = ["Agent", "open_parts"]
@@ -192,8 +192,11 @@ async def open_parts(
         fused = settings.listening.endpoint == "fused" and not heard_there
         return TurnSound(turn_model, pool) if fused else None
 
-    phrases = PhraseBook(settings.phrases, synthesizer)
-    await phrases.make([Voice(settings.tts.voice, settings.tts.language)], Style(settings.tts.rate))
+    phrases = PhraseBook(settings.phrases, synthesizer, settings.tts.language)
+    greetings = greetings_of(nlu, settings)
+    if cache is not None:
+        cache.publish(greetings)
+    await phrases.make(configured_voices(settings, synthesizer), Style(settings.tts.rate), greetings=greetings)
     return CallParts(
         settings=settings,
         nlu=nlu,

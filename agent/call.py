@@ -422,7 +422,9 @@ class Call:
                 except ProtocolError as exc:
                     self.fault("nlu", exc)
                 else:
-                    self._manner.style = Style(self._manner.style.rate, style or "")
+                    before, self._manner.style = self._manner.style, Style(self._manner.style.rate, style or "")
+                    if self._manner.style != before:
+                        self._foreseeing.speaks_as(*self.speaking_as, self.session.caller)
             case Send(data):
                 self.emit(ClientData(data))
             case Listen():

@@ -264,8 +264,19 @@ class ConversationSettings(_Group):
         return self
 
 
+class PhraseTexts(_Group):
+    """Phrases in one language; those left out are ours."""
+
+    filler: str = ""
+    hold: str = ""
+    apology: str = ""
+    still_there: str = ""
+    goodbye: str = ""
+    time_warning: str = ""
+
+
 class PhraseSettings(_Group):
-    """Phrases synthesised at start-up, so that a dead engine still speaks."""
+    """Phrases synthesised at start-up, so that a dead engine still speaks; these in `tts.language`."""
 
     filler: str = "One moment, please."
     hold: str = "I'm still looking into that. Please stay on the line."
@@ -273,6 +284,8 @@ class PhraseSettings(_Group):
     still_there: str = "Are you still there?"
     goodbye: str = "I'll hang up now. Goodbye."
     time_warning: str = "We have about a minute left on this call."
+    languages: dict[str, PhraseTexts] = Field(default_factory=dict)
+    """`[phrases.languages.zh]`: made in this language, too, with these words or with ours."""
 
 
 class AsrSettings(_Group):
@@ -286,6 +299,8 @@ class AsrSettings(_Group):
 class TtsSettings(_Group):
     engine: Literal["hibari", "kokoro", "espeak", "flite"] = "hibari"
     voice: str = "heart"
+    voices: tuple[str, ...] = ()
+    """Others that calls change to: phrases are made in each of them at start-up."""
     language: str = "en"
     rate: float = Field(1.0, ge=0.5, le=2.0)
     fallback: Literal["espeak", "flite", "auto", "none"] = "auto"

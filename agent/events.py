@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 __all__ = [
     "AgentText",
+    "CacheUse",
     "CallEnded",
     "CallEvent",
     "CallFault",
@@ -38,6 +39,7 @@ __all__ = [
 
 Floor = Literal["caller", "agent", "thinking", "nobody"]
 ReplyStatus = Literal["completed", "cancelled", "failed"]
+CacheUse = Literal["hit", "predicted", "miss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ class TurnTimings:
     tts_first_ms: float | None
     playout_ms: float | None
     response_ms: float | None
-    cache: Literal["hit", "predicted", "miss"] = "miss"
+    cache: CacheUse = "miss"
+    """Whether the first clause was in memory when it was asked for, and whether it was made ahead of this first use."""
 
 
 @dataclass(frozen=True, slots=True)

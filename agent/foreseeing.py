@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.events import CacheUse
 from agent.nlu.hook import Session, Turn
 from agent.tts.protocol import Style, Voice
 
@@ -41,8 +42,8 @@ class DialogueWatcher(Protocol):
     def on_end(self, call: str) -> None:
         """The call is over."""
 
-    def ready(self, text: str, voice: Voice, style: Style) -> bool:
-        """Whether the speech of this clause is in memory, `text` as the engine reads it."""
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
+        """Whether the speech of this clause is in memory, and made ahead, `text` as the engine reads it."""
         ...
 
 
@@ -52,8 +53,8 @@ class Opening:
 
     text: str
     private: bool
-    ready: bool = False
-    """Its speech was there already."""
+    cache: CacheUse = "miss"
+    """Whether its speech was there already."""
 
 
 class Foreseeing:
@@ -94,7 +95,7 @@ class Foreseeing:
         opening = Opening(text, private)
 
         def look(watcher: DialogueWatcher) -> None:
-            opening.ready = watcher.ready(spoken, voice, style)
+            opening.cache = watcher.use(spoken, voice, style)
 
         self._tell(look)
         return opening
@@ -103,7 +104,7 @@ class Foreseeing:
         """The turn `heard` is answered with this opening."""
         self._tell(
             lambda watcher: watcher.on_reply(
-                self._call, opening.text, heard=heard, private=opening.private, ready=opening.ready
+                self._call, opening.text, heard=heard, private=opening.private, ready=opening.cache != "miss"
             )
         )
 
@@ -127,8 +128,8 @@ class Foreseeing:
             told = self._expect(turn())
             if isinstance(told, str) or not all(isinstance(text, str) for text in told):  # type: ignore[attr-defined]
                 raise TypeError(f"expected a list of str, got {type(told).__name__}")
-        except Exception as exc:
-            # Its text may quote what was said.
+        except BaseException as exc:
+            # SystemExit among them, which would end the server. Its text may quote what was said.
             log.warning("the hook's expect failed: %s", type(exc).__name__, extra={"call_id": self._call})
             self._expect = None
             return ()

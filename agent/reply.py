@@ -70,6 +70,9 @@ class ReplyHost(Protocol):
     def on_clause(self, text: str) -> None:
         """A clause was handed to playout."""
 
+    def on_written(self) -> None:
+        """The hook is done, and its last clause is on its way."""
+
     def on_action(self, action: Action) -> None:
         """An action's place in the reply was reached.
 
@@ -189,6 +192,8 @@ class Reply:
         try:
             await self._speak_all()
             await self._until_committed()
+            if self._hang_up is None:
+                self._host.on_written()
         except (HookError, EngineError) as exc:
             status = "failed"
             if not self._committed.is_set():
@@ -410,15 +415,15 @@ class Reply:
                 await close()
 
     async def _phrase(self, name: str, *, covers: bool = False) -> None:
-        speech = self._phrases.speech(name, self._host.speaking_as[0].name)
-        if speech is None:
+        phrase = self._phrases.phrase(name, self._host.speaking_as[0])
+        if phrase is None:
             log.warning("phrase %s is not there to be said", name)
             return
 
         async def pieces() -> AsyncGenerator[Speech]:
-            yield speech
+            yield phrase.speech
 
-        text = self._phrases.text(name)
+        text = phrase.text
         if covers:
             # It may still be withdrawn, so nobody is told before it is heard.
             self._covering = True

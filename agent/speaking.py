@@ -309,7 +309,7 @@ class Speaking:
         speaker = Speaker(playout, self._parts.synthesizer.info.sample_rate_hz)
         if turn.speculative or self._line.suspended:
             speaker.hold()
-        answer = Answer(self.host, self._is_current, revision, speaker, self._foreseeing)
+        answer = Answer(self.host, self._is_current, revision, speaker, self._foreseeing, self._written)
         answer.reply = Reply(
             self._parts.nlu,
             turn,
@@ -393,11 +393,17 @@ class Speaking:
                 at_s=self._since_start(now if answer.audible_at is None else answer.audible_at),
                 end_s=self._since_start(now),
             )
-        if heard:
+        if heard and (cancelled or not answer.said_told):
             self._foreseeing.said(self._last_said(answer, cancelled, heard), self.session, self._next_turn)
         if answer.audible_at is not None:
             self.host.emit(PlayoutStopped(answer.response_id))
         self.host.emit(ReplyFinished(answer.response_id, answer.item_id, status, heard, unheard))
+
+    def _written(self, answer: Answer) -> None:
+        """What comes next can be made from here on, while this still plays."""
+        if answer.said:
+            answer.said_told = True
+            self._foreseeing.said(self._last_said(answer, False, ""), self.session, self._next_turn)
 
     def _last_said(self, answer: Answer, cancelled: bool, heard: str) -> str:
         if answer.reply.private:

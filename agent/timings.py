@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent.conversation.protocol import Ask
-from agent.events import TurnTimings
+from agent.events import CacheUse, TurnTimings
 from agent.reply import ReplyClock
 
 __all__ = ["timings_of"]
@@ -16,6 +16,11 @@ class Answered(Protocol):
 
     audible_at: float | None
     final_ms: float | None
+
+    @property
+    def cache(self) -> CacheUse:
+        """Where the speech of its first clause was."""
+        ...
 
 
 def timings_of(response_id: str, ask: Ask | None, clock: ReplyClock, answered: Answered) -> TurnTimings | None:
@@ -40,4 +45,5 @@ def timings_of(response_id: str, ask: Ask | None, clock: ReplyClock, answered: A
         tts_first_ms=between(clock.first_clause, clock.first_speech),
         playout_ms=between(clock.first_speech, answered.audible_at),
         response_ms=between(ask.last_speech_at or clock.asked, answered.audible_at),
+        cache=answered.cache,
     )

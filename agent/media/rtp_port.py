@@ -241,7 +241,10 @@ class RtpPort:
         ssrc = secrets.randbelow((1 << 32) - 1) + 1
         sender = AudioSender(encoder, session.payload_type, session.event, ssrc=ssrc)
         if encoder.sample_rate_hz == self._playout.sample_rate_hz:
+            self._playout.codec = session.codec
             return sender, None
+        # What is resampled is encoded anew, so packets made before are of no use.
+        self._playout.codec = None
         return sender, StreamResampler(self._playout.sample_rate_hz, encoder.sample_rate_hz)
 
     def _make_receiver(self, session: RtpSession) -> AudioReceiver:

@@ -85,6 +85,12 @@ class FunctionNlu:
         openings: Sequence[str] = ask(turn) if ask is not None else ()
         return openings
 
+    @property
+    def greeting(self) -> object:
+        """The owner's or the function's. Raises AttributeError where there is none."""
+        found: object = getattr(self.function if self._owner is None else self._owner, "greeting")  # noqa: B009
+        return found
+
     async def close(self) -> None:
         """Close the owner, if it can be closed."""
         close = getattr(self._owner, "close", None)

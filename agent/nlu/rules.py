@@ -27,6 +27,11 @@ class RulesNlu:
         for item in self._dialogue.answer(turn):
             yield item
 
+    @property
+    def greeting(self) -> Sequence[str]:
+        """What it greets with, where that is a fixed text."""
+        return self._dialogue.greetings()
+
     def expect(self, turn: Turn) -> Sequence[str]:  # noqa: ARG002  (the protocol's signature)
         """Every fixed text of the file."""
         return self._dialogue.openings()

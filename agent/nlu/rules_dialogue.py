@@ -87,6 +87,11 @@ class Dialogue:
         turn.session.state[MEMORY_KEY] = _dump(memory)
         return items
 
+    def greetings(self) -> list[str]:
+        """Its greetings without a template."""
+        texts = [text for branch in self._rules.greeting for text in branch.say]
+        return [text for text in texts if not TEMPLATE.search(text)]
+
     def openings(self) -> list[str]:
         """Every text without a template: what this dialogue is likely to say."""
         replies = [self._rules.greeting, *(c.intent.reply or [] for c in self._intents)]

@@ -23,7 +23,7 @@ from agent.nlu.hook import Action, Nlu, Turn
 from agent.nlu.spread import spread
 from agent.nlu.threads import SHARED
 from agent.replay.loop import VirtualLoop
-from agent.tts.protocol import Speech, Style, Synthesizer, Voice
+from agent.tts.protocol import Discreet, Speech, Style, Synthesizer, Voice
 
 __all__ = ["ComputeModel", "InlinePool", "InlineVad", "Waiting", "timed_nlu", "timed_recognizer", "timed_synthesizer"]
 
@@ -131,9 +131,12 @@ class _TimedSynthesizer:
     def info(self) -> EngineInfo:
         return self._synthesizer.info
 
-    async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+    def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        return self._timed(self._synthesizer.stream(text, voice, style))
+
+    async def _timed(self, speech: AsyncIterator[Speech]) -> AsyncIterator[Speech]:
         first = True
-        pieces = aiter(self._synthesizer.stream(text, voice, style))
+        pieces = aiter(speech)
         while True:
             self._waiting.voices += 1
             try:
@@ -149,6 +152,14 @@ class _TimedSynthesizer:
 
     async def close(self) -> None:
         await self._synthesizer.close()
+
+
+class _TimedDiscreet(_TimedSynthesizer):
+    """One that can be told not to store what it says."""
+
+    def privately(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+        assert isinstance(self._synthesizer, Discreet)
+        return self._timed(self._synthesizer.privately(text, voice, style))
 
 
 class _TimedRecognizer:
@@ -194,7 +205,8 @@ def timed_nlu(nlu: Nlu, waiting: Waiting, model: ComputeModel) -> Nlu:
 
 def timed_synthesizer(synthesizer: Synthesizer, waiting: Waiting, model: ComputeModel) -> Synthesizer:
     """The voice, counted while it is waited for."""
-    return _TimedSynthesizer(synthesizer, waiting, model)
+    kind = _TimedDiscreet if isinstance(synthesizer, Discreet) else _TimedSynthesizer
+    return kind(synthesizer, waiting, model)
 
 
 def timed_recognizer(recognizer: Recognizer, model: ComputeModel) -> Recognizer:

@@ -105,6 +105,8 @@ async def replay_call(
         nlu=timed_nlu(parts.nlu, waiting, model),
         recognizer=timed_recognizer(parts.recognizer, model),
         synthesizer=timed_synthesizer(parts.synthesizer, waiting, model),
+        # What was learned of the call when it took place must not be learned twice.
+        foresight=None,
     )
     loop.outside = waiting.outside
     loop.freeze(_clock(log_))

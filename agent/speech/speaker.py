@@ -18,6 +18,7 @@ from agent.media.playout import Playout
 from agent.media.resample import StreamResampler
 from agent.speech.chunker import Clause
 from agent.speech.edges import SoftEdges
+from agent.speech.heard import heard_to
 from agent.tts.protocol import Speech
 
 __all__ = ["Speaker"]
@@ -94,22 +95,30 @@ class Speaker:
         async def write(pcm: Pcm, ahead_s: float = AHEAD_S) -> None:
             await self._write(span, pcm if resampler is None else resampler.push(pcm), ahead_s)
 
-        async with contextlib.aclosing(speech):
-            async for piece in speech:
-                span.words.extend(piece.words)
-                if (packets := self._packets_of(piece, span)) is not None:
-                    # They are the whole clause, at the playout's rate.
-                    resampler = None
-                    await self._write_packets(span, packets)
-                else:
-                    await write(edges.push(piece.pcm))
-        # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
-        await write(edges.finish(), math.inf)
-        if resampler is not None:
-            await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
+        async def end() -> None:
+            # A few milliseconds: the clause is whole with them, and need not wait until there is need of more.
+            await write(edges.finish(), math.inf)
+            if resampler is not None:
+                await self._write(span, resampler.push(np.empty(0, np.int16), last=True), math.inf)
+            if not self._stopped:
+                self.playout.end()
+
+        try:
+            async with contextlib.aclosing(speech):
+                async for piece in speech:
+                    span.words.extend(piece.words)
+                    if (packets := self._packets_of(piece, span)) is not None:
+                        # They are the whole clause, at the playout's rate.
+                        resampler = None
+                        await self._write_packets(span, packets)
+                    else:
+                        await write(edges.push(piece.pcm))
+        except Exception:
+            # It broke off: what there is of it ends as softly, and what comes next need not wait for the rest.
+            await end()
+            raise
+        await end()
         span.complete = True
-        if not self._stopped:
-            self.playout.end()
         return (span.end - span.start) / self.playout.sample_rate_hz
 
     async def play(self, pcm: Pcm, text: str = "") -> None:
@@ -281,14 +290,11 @@ class Speaker:
         clause = span.clause
         if clause is None or not clause.words or clause.text != span.text:
             return cut_at_word(span.text, self._fraction(span))
-        if span.words and all(
-            _bare(said.text) == _bare(word.text) for said, word in zip(span.words, clause.words, strict=False)
-        ):
-            played_s = (self.playout.position - span.start) / self.playout.sample_rate_hz
-            heard = sum((word.start_s + word.end_s) / 2 <= played_s for word in span.words)
-            return clause.source_after(heard) - clause.start
-        # An engine that counts words its own way, or tells no times.
-        return clause.source_after_chars(math.floor(len(clause.spoken) * self._fraction(span))) - clause.start
+        rate_hz = self.playout.sample_rate_hz
+        length_s = (span.end - span.start) / rate_hz
+        if not span.complete:
+            length_s = max(length_s, len(clause.spoken) * SECONDS_PER_CHAR)
+        return heard_to(clause, span.words, (self.playout.position - span.start) / rate_hz, length_s)
 
     def _packets_of(self, piece: Speech, span: _Span) -> EncodedSpeech | None:
         """Packets that can be sent in place of this piece, which is a whole clause then."""
@@ -326,10 +332,6 @@ class Speaker:
                 return
             self._begin_sound()
             span.end = self.playout.write(part)
-
-
-def _bare(word: str) -> str:
-    return "".join(char for char in word if char.isalnum()).casefold()
 
 
 def cut_at_word(text: str, fraction: float) -> int:

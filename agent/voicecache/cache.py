@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -18,8 +18,10 @@ from agent.config import Settings
 from agent.core.fairqueue import Priority
 from agent.core.pool import WorkerPool
 from agent.errors import EngineError, EnvironmentFault
+from agent.events import CacheUse
 from agent.observe.metrics import Metrics
 from agent.speech.normalize import normalize
+from agent.speech.phrases import PHRASES, PhraseBook, configured_languages
 from agent.tts.protocol import Speech, Style, Synthesizer, Voice
 from agent.voicecache.disk import DiskThread, DiskTier
 from agent.voicecache.entry import CachedSpeech
@@ -120,11 +122,14 @@ class VoiceCache:
         self._metrics = metrics
         self._now = now
         self._hour = hour
-        self._public = _phrases(settings)
+        self._public = _phrases(settings, synthesizer)
+        """Whatever the policy."""
         self._privacy = Privacy(cache.private, cache.public_words)
         self._tasks = OwnedTasks()
         self._store = SpeechStore(cache.memory_mb * 1_000_000, tiers, metrics)
-        self._maker = Maker(synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, now)
+        self._maker = Maker(
+            synthesizer, self._store, metrics, cache.share_wait_ms / 1000, self._tasks, self._as_piece, now
+        )
         self._flights = Flights(self._load_changed)
         self._prefetcher = Prefetcher(self._ahead, lambda: self._flights.urgent > 0, cache.cpu_s_per_hour, now)
         self.foresight = Foresight(
@@ -193,12 +198,26 @@ class VoiceCache:
         except EngineError:
             return False
 
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
+        """What asking for it now would be: `predicted` is the first use of what was made ahead. Counts as nothing."""
+        try:
+            key = self._maker.key(text, voice, style)
+        except EngineError:
+            return "miss"
+        if key not in self._store:
+            return "miss"
+        return "predicted" if self._store.unspent(key) else "hit"
+
     async def stored(self, text: str, voice: Voice, style: Style) -> bool:
         """Whether any tier has the clause and tells in time; it is in memory then. Raises EngineError."""
         key = self._maker.key(text, voice, style)
         if key not in self._store and (speech := await self._store.tiers.get(key)) is not None:
             self._store.keep(speech, write=False)
         return key in self._store
+
+    def publish(self, texts: Iterable[str]) -> None:
+        """The operator's own words, as the engine reads them: nobody's secret, so that they may leave memory."""
+        self._public.update(normalised(text) for text in texts)
 
     def keeps(self, text: str, voice: Voice) -> bool:
         """Whether the clause may leave memory."""
@@ -374,7 +393,11 @@ class VoiceCache:
             await self.warm(voice)
 
 
-def _phrases(settings: Settings) -> Collection[str]:
+def _phrases(settings: Settings, synthesizer: Synthesizer) -> set[str]:
     """The operator's own phrases, as the engine reads them: nobody's secret in any language."""
-    texts = settings.phrases.model_dump().values()
-    return frozenset(normalised(normalize(str(text), settings.tts.language)) for text in texts)
+    book = PhraseBook(settings.phrases, synthesizer, settings.tts.language)
+    return {
+        normalised(normalize(book.text(name, language), language))
+        for language in configured_languages(settings)
+        for name in PHRASES
+    }

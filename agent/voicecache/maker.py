@@ -33,6 +33,7 @@ class Maker:
         synthesizer: the engine, with its fallbacks.
         share_wait_s: how long another process's synthesis is waited for.
         tasks: owns what goes on after a synthesis.
+        as_piece: stored speech as a piece.
         now: a monotonic clock in seconds.
     """
 
@@ -43,6 +44,7 @@ class Maker:
         metrics: Metrics,
         share_wait_s: float,
         tasks: OwnedTasks,
+        as_piece: Callable[[CachedSpeech], Speech] = CachedSpeech.speech,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._synthesizer = synthesizer
@@ -50,6 +52,7 @@ class Maker:
         self._metrics = metrics
         self._share_wait_s = share_wait_s
         self._tasks = tasks
+        self._as_piece = as_piece
         self._now = now
 
     def engine_for(self, voice: Voice) -> EngineInfo:
@@ -83,7 +86,7 @@ class Maker:
                 stored = await redis.await_other(key, self._share_wait_s)
         if stored is not None:
             self._store.keep(stored, write=False)
-            yield stored.speech()
+            yield self._as_piece(stored)
             return
         try:
             pieces: list[Speech] = []

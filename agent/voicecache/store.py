@@ -40,6 +40,10 @@ class SpeechStore:
         """What the tier in memory holds."""
         return self._memory.size_bytes
 
+    def unspent(self, key: SpeechKey) -> bool:
+        """Whether it was made ahead and nobody asked for it yet."""
+        return key in self._unspent
+
     def hit(self, key: SpeechKey) -> CachedSpeech | None:
         """The entry from memory; counts as a request of it."""
         speech = self._memory.get(key)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from agent.events import CacheUse, ReplyFinished
 from agent.foreseeing import Foreseeing
-from agent.nlu.hook import Private, Reply, Session, Turn
+from agent.nlu.hook import Private, Reply, Session, SwitchVoice, Turn
 from agent.testing import rehearsal, virtual_time
 from agent.tts.protocol import Style, Voice
 
@@ -21,6 +22,7 @@ class Watcher:
 
     def __init__(self, *, fails: bool = False, known: tuple[str, ...] = ()) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.styles: list[str] = []
         self.fails = fails
         self.known = known
 
@@ -30,6 +32,7 @@ class Watcher:
             raise RuntimeError("no")
 
     def on_call(self, call: str, voice: Voice, style: Style, *, caller: str | None = None, queue: str = "") -> None:
+        self.styles.append(style.instruction)
         self._note("call", call, voice.name, voice.language, caller)
 
     def on_turn(
@@ -48,8 +51,8 @@ class Watcher:
     def on_end(self, call: str) -> None:
         self._note("end", call)
 
-    def ready(self, text: str, voice: Voice, style: Style) -> bool:
-        return text in self.known
+    def use(self, text: str, voice: Voice, style: Style) -> CacheUse:
+        return "hit" if text in self.known else "miss"
 
     def of(self, kind: str) -> list[tuple[Any, ...]]:
         return [what[1:] for what in self.told if what[0] == kind]
@@ -78,12 +81,13 @@ def test_an_expect_that_gives_nonsense_is_not_asked_again_and_harms_nothing(bad:
     assert watcher.of("turn") == [("Hello.", {"state": "order"}, ())] * 3
 
 
-def test_an_expect_that_raises_is_not_asked_again() -> None:
+@pytest.mark.parametrize("error", [ValueError("what the caller said"), SystemExit(1), KeyboardInterrupt()])
+def test_an_expect_that_raises_is_not_asked_again(error: BaseException) -> None:
     watcher, asked = Watcher(), []
 
     def expect(turn: Turn) -> Sequence[str]:
         asked.append(turn)
-        raise ValueError("what the caller said")
+        raise error
 
     foreseeing = Foreseeing(watcher, expect, "call_1")
     foreseeing.said("Hello.", SESSION, lambda: TURN)
@@ -165,6 +169,18 @@ async def test_an_answer_begun_ahead_is_told_when_its_turn_is_over_and_as_ready_
 
 
 @virtual_time
+async def test_where_the_dialogue_stands_is_known_while_the_answer_still_plays() -> None:
+    watcher = Watcher()
+    async with rehearsal(Talk(), foresight=watcher) as call:
+        await call.until(lambda: call.audible(0.0) or None)
+        await call.hears("How")
+        assert watcher.of("turn") == [("How can I help?", {"state": "greeting"}, ())]
+        assert not call.of(ReplyFinished)
+        await call.answer()
+        assert len(watcher.of("turn")) == 1
+
+
+@virtual_time
 async def test_what_the_hook_calls_private_is_said_to_be() -> None:
     watcher = Watcher()
     async with rehearsal(Talk(), foresight=watcher) as call:
@@ -173,6 +189,21 @@ async def test_what_the_hook_calls_private_is_said_to_be() -> None:
         await call.answer()
     assert watcher.of("reply")[1] == ("Your code is blue.", "what is my code", True, False)
     assert watcher.of("turn")[1][0] == ""
+
+
+@virtual_time
+async def test_another_voice_and_another_style_are_told_once_each() -> None:
+    async def reply(turn: Turn) -> Reply:
+        yield "Hello."
+        yield SwitchVoice("other", "cheerful")
+        yield "It is me now."
+
+    watcher = Watcher()
+    async with rehearsal(reply, foresight=watcher) as call:
+        await call.answer()
+        assert call.call.speaking_as == (Voice("other"), Style(1.0, "cheerful"))
+    assert [voice for _, voice, _, _ in watcher.of("call")] == ["heart", "other", "other"]
+    assert watcher.styles == ["", "", "cheerful"]
 
 
 @virtual_time
@@ -185,8 +216,10 @@ async def test_an_interrupted_agent_has_said_what_was_heard() -> None:
         await call.says("stop it please I know")
         await call.answer()
     said = [what[0] for what in watcher.of("turn")]
-    assert said[1].startswith("It is on its")
-    assert "else" not in said[1]
+    # First as it was written, then as it was cut.
+    assert said[1] == "Anything else?"
+    assert said[2].startswith("It is on its")
+    assert "else" not in said[2]
 
 
 @virtual_time

@@ -27,6 +27,7 @@ from agent.events import (
 )
 from agent.nlu.hook import Listen, Play, Session, SwitchLanguage, Turn, Uninterruptible
 from agent.testing import ScriptedPort
+from agent.tts.protocol import Voice
 from tests.agent.test_call import stage
 from tests.agent.virtual import VirtualStage, virtual
 
@@ -379,7 +380,7 @@ async def test_the_end_of_a_long_call_is_announced() -> None:
 async def test_all_phrases_are_made_at_the_start() -> None:
     async with staged([]) as s:
         for name in ("filler", "hold", "apology", "still_there", "goodbye", "time_warning"):
-            assert s.parts.phrases.speech(name, "heart") is not None
+            assert s.parts.phrases.phrase(name, Voice()) is not None
 
 
 @virtual

@@ -13,6 +13,7 @@ from agent.config import MediaSettings
 from agent.errors import MediaError
 from agent.media.codec import G722, PCMA, PCMU, Codec
 from agent.media.codecs import make_decoder, make_encoder
+from agent.media.encoded import encode_speech
 from agent.media.frames import Pcm
 from agent.media.rtcp import ReportBlock, SenderInfo, build_report, ntp_time, parse_rtcp
 from agent.media.rtp import build_rtp, parse_rtp
@@ -160,6 +161,27 @@ async def test_packets_of_every_length_come_out_as_20_ms_frames(codec: Codec, nu
     assert len(phone.ear.frames) == 110
     assert level(phone.heard()[8_000:24_000]) == pytest.approx(8000 / 2**0.5, rel=0.15)
     assert not phone.port.stats().inbound.lost
+
+
+@pytest.mark.parametrize(("codec", "number"), [(PCMU, 0), (PCMA, 8), (G722, 9)])
+async def test_speech_encoded_before_leaves_as_it_is(codec: Codec, number: int) -> None:
+    phone = Phone(replace(PLAIN, codec=codec, payload_type=number))
+    assert phone.port.playout.codec == codec
+    speech = encode_speech(tone(codec.sample_rate_hz, 0.2), make_encoder(codec, SETTINGS))
+    phone.port.playout.write_encoded(speech)
+    phone.clock.run(10)
+    assert [packet.payload for packet in phone.sent()] == list(speech.payloads)
+
+
+async def test_packets_are_asked_for_in_the_encoding_that_was_agreed_on_last() -> None:
+    phone = Phone()
+    phone.port.agree(replace(PLAIN, codec=PCMA, payload_type=8))
+    assert phone.port.playout.codec == PCMA
+    # The playout keeps its rate, so what is sent in this one is resampled.
+    phone.port.agree(replace(PLAIN, codec=G722, payload_type=9))
+    assert phone.port.playout.codec is None
+    phone.port.agree(PLAIN)
+    assert phone.port.playout.codec == PCMU
 
 
 async def test_what_is_written_leaves_as_20_ms_packets_in_a_row() -> None:
