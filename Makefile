@@ -66,7 +66,7 @@ unit: $(DEV) models
 
 e2e: $(DEV) models peers
 	@echo "==> tests with real peers"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not alone" $(PYTEST)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "e2e and not alone" $(PYTEST)
 	@$(BIN)/python -m pytest -m "e2e and alone" $(PYTEST)
 
 test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
