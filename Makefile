@@ -9,7 +9,7 @@ SHELL  := bash
 .SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-asterisk lint types unit e2e bench soak models setup peers clean check-python
+.PHONY: help serve test test-asterisk lint types unit e2e chaos bench soak models setup peers clean check-python
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,10 +66,13 @@ unit: $(DEV) models
 
 e2e: $(DEV) models peers
 	@echo "==> tests with real peers"
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "e2e and not alone" $(PYTEST)
-	@$(BIN)/python -m pytest -m "e2e and alone" $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not alone and not chaos" $(PYTEST)
+	@$(BIN)/python -m pytest -m "e2e and alone and not chaos" $(PYTEST)
 
 test: lint types models peers unit e2e  ## lint, types and all tests; installs the test peers with apt when missing
+
+chaos: $(DEV) models peers  ## processes that hang, stop and starve: minutes that `make test` does not have
+	@$(BIN)/python -m pytest -m chaos $(PYTEST)
 
 bench: $(DEV) models  ## run every benchmark and write docs/benchmarks.md
 	$(call install,--editable '.[bench]')

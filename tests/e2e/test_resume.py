@@ -17,6 +17,8 @@ from tests.e2e.storyteller import STORY
 from tests.e2e.support import Server, silence, wait_for
 from tests.e2e.test_browser import FLAGS, RATE_HZ, RECORD, RECORDED, Page, decode
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def teller(start_server: StartServer) -> Server:

@@ -194,6 +194,7 @@ async def test_metrics_are_the_sum_of_all_and_count_nothing_twice(fleet: Server)
     await eventually(lambda: fleet.metric("voice_calls_total") == before + 3, "three calls ended")
 
 
+@pytest.mark.chaos
 @pytest.mark.alone
 async def test_a_late_media_clock_takes_no_more_calls_until_it_is_punctual_again(start_server: StartServer) -> None:
     fleet = start_server("--workers", "2", REJOINDER_SERVER__MAX_CALLS="2", REJOINDER_SERVER__MAX_LAG_MS="80")
@@ -219,6 +220,7 @@ async def test_a_late_media_clock_takes_no_more_calls_until_it_is_punctual_again
     await none_left(fleet)
 
 
+@pytest.mark.chaos
 async def test_a_worker_that_does_not_answer_gets_no_call(fleet: Server) -> None:
     await none_left(fleet)
     pids = workers(fleet)
@@ -236,6 +238,7 @@ async def test_a_worker_that_does_not_answer_gets_no_call(fleet: Server) -> None
     await clocks_settle()
 
 
+@pytest.mark.chaos
 async def test_a_call_on_its_way_to_a_worker_that_stops_is_set_up_by_another(fleet: Server) -> None:
     await none_left(fleet)
     pids = workers(fleet)

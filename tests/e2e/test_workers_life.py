@@ -87,6 +87,7 @@ async def test_a_second_signal_hurries(start_server: StartServer) -> None:
     assert not [pid for pid in pids.values() if alive(pid)]
 
 
+@pytest.mark.chaos
 async def test_killing_the_supervisor_leaves_no_process_behind(start_server: StartServer) -> None:
     server = start_server("--workers", "2")
     pids = workers(server)
@@ -100,6 +101,7 @@ async def test_killing_the_supervisor_leaves_no_process_behind(start_server: Sta
     await eventually(lambda: not [pid for pid in pids.values() if alive(pid)], "all workers gone", 15)
 
 
+@pytest.mark.chaos
 async def test_not_even_a_worker_that_hangs_outlives_the_supervisor(start_server: StartServer) -> None:
     server = start_server("--workers", "2", "--hook", str(ROOT / "tests/e2e/hanging_hook.py") + ":reply")
     pids = workers(server)
@@ -112,6 +114,7 @@ async def test_not_even_a_worker_that_hangs_outlives_the_supervisor(start_server
         await ws.close()
 
 
+@pytest.mark.chaos
 def test_a_worker_that_hangs_is_ended_and_started_anew(start_server: StartServer) -> None:
     server = start_server("--workers", "2")
     pids = workers(server)
@@ -140,6 +143,7 @@ def test_what_is_wrong_in_a_worker_is_told_in_its_words(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.chaos
 def test_a_crash_loop_at_start_ends_with_one_error(tmp_path: Path) -> None:
     (tmp_path / "crash.py").write_text("import os\n\nos._exit(9)\n")
     done = serve(tmp_path, "--port", "0", "--hook", "./crash.py:reply")
