@@ -81,8 +81,7 @@ async def test_a_webrtc_call_is_changed_and_hung_up_where_it_is(fleet: Server) -
             # On one connection, as a browser sends them: each is for another process than the one before.
             async with one.http.patch(call.url, json={"candidate": ""}, headers=call.auth()) as answer:
                 assert answer.status == 204
-        await one.ask("How much is delivery?", "five pounds")
-        await two.ask("How much is delivery?", "five pounds")
+        await asyncio.gather(*(call.ask("How much is delivery?", "five pounds") for call in (one, two)))
         bad = {"candidate": "candidate:nonsense"}
         async with one.http.patch(two.url, json=bad, headers=one.auth()) as answer:
             assert answer.status == 422
