@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from agent.listening import logmel
 from agent.listening.logmel import log_mel
 
 
@@ -33,3 +34,11 @@ def test_values_lie_within_eight_decades_below_the_loudest() -> None:
 def test_other_lengths_are_refused(samples: int) -> None:
     with pytest.raises(ValueError, match="multiple of 160"):
         log_mel(np.zeros(samples, np.float32))
+
+
+def test_each_band_is_the_whole_of_its_filter() -> None:
+    filters = logmel._filters()
+    rebuilt = np.zeros_like(filters)
+    for row, (first, weights) in zip(rebuilt, logmel._bands(), strict=True):
+        row[first : first + len(weights)] = weights
+    assert np.array_equal(rebuilt, filters)
