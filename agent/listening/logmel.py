@@ -42,7 +42,7 @@ def log_mel(samples: Float32) -> Float32:
     frames = np.lib.stride_tricks.sliding_window_view(padded, FFT_SAMPLES)[:-1:HOP_SAMPLES]
     spectrum = np.fft.rfft(frames * _window(), axis=1)
     power = np.ascontiguousarray((spectrum.real**2 + spectrum.imag**2).T, dtype=np.float32)
-    # Band by band and not as one product of matrices: that goes to the threads of numpy's BLAS, which spin on for 50 ms.
+    # Band by band, not as one product of matrices: numpy's BLAS gives that to threads, which spin on for 50 ms.
     bands = np.empty((BANDS, power.shape[1]), np.float32)
     for band, (first, weights) in zip(bands, _bands(), strict=True):
         np.einsum("f,ft->t", weights, power[first : first + len(weights)], out=band)
