@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from agent.config import MediaSettings
 from agent.errors import MediaError
 from agent.media import opus
 from agent.media.codec import G722, OPUS, PCMA, PCMU, Codec, Decoder, Encoder
 from agent.media.g711 import G711Decoder, G711Encoder
 from agent.media.g722 import G722Decoder, G722Encoder
+from agent.media.inbound import AudioReceiver
+from agent.media.jitter import JitterBuffer
 
-__all__ = ["make_decoder", "make_encoder"]
+__all__ = ["make_decoder", "make_encoder", "make_receiver"]
 
 
 def make_encoder(codec: Codec, settings: MediaSettings) -> Encoder:
@@ -44,3 +48,20 @@ def make_decoder(codec: Codec) -> Decoder:
     if codec == PCMU:
         return G711Decoder("PCMU")
     raise MediaError(f"no decoder for {codec.encoding}")
+
+
+def make_receiver(
+    codec: Codec,
+    payload_type: int,
+    events: Mapping[int, int],
+    settings: MediaSettings,
+    noise_payload_types: Collection[int] = (),
+) -> AudioReceiver:
+    """A receiver of this encoding with the settings' jitter buffer. Arguments as AudioReceiver's. Raises MediaError."""
+    jitter: JitterBuffer[bytes] = JitterBuffer(
+        clock_hz=codec.clock_hz,
+        min_ms=settings.jitter_min_ms,
+        start_ms=settings.jitter_start_ms,
+        max_ms=settings.jitter_max_ms,
+    )
+    return AudioReceiver(payload_type, events, jitter, make_decoder(codec), noise_payload_types)

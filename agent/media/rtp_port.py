@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import secrets
 import time
 from collections import deque
@@ -17,18 +16,16 @@ from dataclasses import replace
 
 from agent.config import MediaSettings
 from agent.errors import MediaError
-from agent.media.codecs import make_decoder, make_encoder
-from agent.media.fec import FecPolicy
+from agent.media.codecs import make_encoder, make_receiver
 from agent.media.frames import FRAME_MS, Pcm
 from agent.media.inbound import AudioReceiver
-from agent.media.jitter import JitterBuffer
 from agent.media.keymerge import KeyMerge
 from agent.media.liveness import SilenceWatch
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
+from agent.media.reports import Reports
 from agent.media.resample import StreamResampler
-from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
 from agent.media.rtp import is_rtcp
 from agent.media.rtp_latch import Latch
 from agent.media.rtp_session import Address, RtpSession
@@ -43,13 +40,9 @@ __all__ = ["RtpPort"]
 
 log = logging.getLogger(__name__)
 
-REPORT_TICKS = 50
-"""As WebRtcPort's."""
-CNAME = "rejoinder"
 RTP_HEADER_BYTES = 12
 COMFORT_NOISE = 13
 """RFC 3551 table 4; senders use it whether or not it was negotiated."""
-REPORTS_REMEMBERED = 4
 MAX_WAITING_KEYS = 64
 """As AudioReceiver's."""
 VANISHED = "peer vanished"
@@ -92,14 +85,10 @@ class RtpPort:
         self._began_at = self._last_at = now()
         self._heard_at: float | None = None
         self._first_tick: int | None = None
-        self._next_report = 0
         self._undecipherable = 0
-        self._remote_loss = 0.0
-        self._round_trip_s: float | None = None
-        self._reports: dict[int, float] = {}
+        self._reports = Reports(settings.expected_loss_pct)
         self._keys = KeyMerge()
         self._pressed: deque[str] = deque(maxlen=MAX_WAITING_KEYS)
-        self._fec = FecPolicy(settings.expected_loss_pct)
         self.tap: MediaTap | None = None
         self._session = session
         self._cipher = Cipher(session.send_key, session.receive_key)
@@ -175,8 +164,8 @@ class RtpPort:
             packets_sent=self._sender.packets,
             bytes_sent=self._sender.octets,
             send_failures=self._sockets.failures,
-            remote_lost_fraction=self._remote_loss,
-            round_trip_s=self._round_trip_s,
+            remote_lost_fraction=self._reports.remote_lost_fraction,
+            round_trip_s=self._reports.round_trip_s,
             jitter_s=self._receiver.reception.jitter_s,
             rtp_silence_s=silence,
             rtp_silent=silence > self._settings.rtp_silence_s,
@@ -189,7 +178,7 @@ class RtpPort:
             return
         self._closed = True
         self._ticker.remove(self._tick)
-        self._put_rtcp(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
+        self._put_rtcp(self._reports.goodbye(self._sender))
         self._sockets.close()
         self._sender.close()
         self._receiver.close()
@@ -222,17 +211,8 @@ class RtpPort:
             self._undecipherable += 1
             return
         self._heard_at = now = self._now()
-        for item in parse_rtcp(plain):
-            if isinstance(item, SenderInfo):
-                if item.ssrc == self._receiver.reception.ssrc:
-                    self._receiver.reception.received_sr(item, now)
-            elif item.ssrc == self._sender.ssrc:
-                self._remote_loss = item.lost_fraction / 256
-                sent_at = self._reports.get(item.last_sr)
-                if sent_at is not None:
-                    self._round_trip_s = max(0.0, now - sent_at - item.delay_since_sr / 65536)
-                if self._fec.report(self._remote_loss, now):
-                    self._sender.expect_loss(self._fec.percent)
+        if self._reports.take(plain, self._sender, self._receiver, now):
+            self._sender.expect_loss(self._reports.fec_percent)
 
     # --- inside
 
@@ -240,6 +220,8 @@ class RtpPort:
         encoder = make_encoder(session.codec, self._settings)
         ssrc = secrets.randbelow((1 << 32) - 1) + 1
         sender = AudioSender(encoder, session.payload_type, session.event, ssrc=ssrc)
+        # A new agreement is over the same path.
+        sender.expect_loss(self._reports.fec_percent)
         if encoder.sample_rate_hz == self._playout.sample_rate_hz:
             self._playout.codec = session.codec
             return sender, None
@@ -248,16 +230,9 @@ class RtpPort:
         return sender, StreamResampler(self._playout.sample_rate_hz, encoder.sample_rate_hz)
 
     def _make_receiver(self, session: RtpSession) -> AudioReceiver:
-        settings = self._settings
-        jitter: JitterBuffer[bytes] = JitterBuffer(
-            clock_hz=session.codec.clock_hz,
-            min_ms=settings.jitter_min_ms,
-            start_ms=settings.jitter_start_ms,
-            max_ms=settings.jitter_max_ms,
-        )
         events = {session.event[0]: session.event[1]} if session.event else {}
         noise = () if COMFORT_NOISE in events or session.payload_type == COMFORT_NOISE else (COMFORT_NOISE,)
-        return AudioReceiver(session.payload_type, events, jitter, make_decoder(session.codec), noise)
+        return make_receiver(session.codec, session.payload_type, events, self._settings, noise)
 
     def _tick(self, tick: int) -> None:
         try:
@@ -272,9 +247,8 @@ class RtpPort:
         if self._first_tick is None:
             self._first_tick = tick
         elapsed = tick - self._first_tick
-        if elapsed >= self._next_report:
-            self._report(now)
-            self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
+        if self._reports.due(elapsed):
+            self._put_rtcp(self._reports.build(self._sender, self._receiver, now, time.time()))
         frame, digits = self._receiver.tick(now)
         if self._session.sends and self._sink is not None:
             self._converse(tick, elapsed, frame, digits, now)
@@ -319,14 +293,6 @@ class RtpPort:
             self._sockets.send_rtp(protected, (host, port))
         elif port < 65535:
             self._sockets.send_rtcp(protected, (host, port + 1))
-
-    def _report(self, now: float) -> None:
-        info = self._sender.sender_info(time.time())
-        if info is not None:
-            self._reports[info.ntp >> 16 & 0xFFFF_FFFF] = now
-            while len(self._reports) > REPORTS_REMEMBERED:
-                del self._reports[next(iter(self._reports))]
-        self._put_rtcp(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
 
     def _on_gone(self, reason: str) -> None:
         if self._gone is not None or self._closed:

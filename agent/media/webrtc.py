@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import secrets
 import time
 from collections.abc import Callable
@@ -21,15 +20,12 @@ from agent.config import MediaSettings
 from agent.errors import MediaError, NegotiationError
 from agent.media.aiortc_seam import PeerTransport
 from agent.media.channel import EventChannel
-from agent.media.codecs import make_decoder, make_encoder
-from agent.media.fec import FecPolicy
-from agent.media.inbound import AudioReceiver
-from agent.media.jitter import JitterBuffer
+from agent.media.codecs import make_encoder, make_receiver
 from agent.media.liveness import SilenceWatch
 from agent.media.outbound import AudioSender
 from agent.media.playout import Playout
 from agent.media.port import MediaSink
-from agent.media.rtcp import SenderInfo, build_bye, build_report, parse_rtcp
+from agent.media.reports import CNAME, Reports
 from agent.media.sdp import Local, Offer, build_answer, parse_candidate, parse_offer
 from agent.media.stats import PortStats
 from agent.media.tap import MediaTap, StreamInfo
@@ -42,12 +38,8 @@ logger = logging.getLogger(__name__)
 CONNECT_S = 20.0
 """A page that has our answer connects in under 2 s; what takes longer has no way through."""
 CLOSE_S = 2.0
-REPORT_TICKS = 50
-"""One RTCP report a second, varied by half so that reports of many calls do not fall together (RFC 3550 6.2)."""
 HOLD_INTERVALS = 2.5
 """The voice waits when nothing came of the peer for this many consent intervals: one lost answer is no absence."""
-CNAME = "rejoinder"
-"""RFC 7022 wants it unlinkable between sessions: one name for every call says nothing."""
 
 
 class WebRtcPort:
@@ -67,13 +59,9 @@ class WebRtcPort:
         self._connected_at = 0.0
         self._heard_at = 0.0
         self._first_tick: int | None = None
-        self._next_report = 0
         self._bytes_sent = 0
         self._failures = 0
-        self._remote_loss = 0.0
-        self._fec = FecPolicy(settings.expected_loss_pct)
-        self._round_trip_s: float | None = None
-        self._reports: dict[int, float] = {}
+        self._reports = Reports(settings.expected_loss_pct)
         self._running: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self.tap: MediaTap | None = None
@@ -84,17 +72,7 @@ class WebRtcPort:
         event = next(iter(offer.events.items()), None)
         # RFC 3550 section 8.1: an SSRC must be unpredictable; zero is avoided, some peers take it for "none".
         self._sender = AudioSender(encoder, offer.payload_type, event, ssrc=secrets.randbelow((1 << 32) - 1) + 1)
-        self._receiver = AudioReceiver(
-            offer.payload_type,
-            offer.events,
-            JitterBuffer(
-                clock_hz=offer.codec.clock_hz,
-                min_ms=settings.jitter_min_ms,
-                start_ms=settings.jitter_start_ms,
-                max_ms=settings.jitter_max_ms,
-            ),
-            make_decoder(offer.codec),
-        )
+        self._receiver = make_receiver(offer.codec, offer.payload_type, offer.events, settings)
         self._transport = PeerTransport(settings, self, data=offer.data is not None)
 
     @classmethod
@@ -194,8 +172,8 @@ class WebRtcPort:
             packets_sent=self._sender.packets,
             bytes_sent=self._sender.octets,
             send_failures=self._failures,
-            remote_lost_fraction=self._remote_loss,
-            round_trip_s=self._round_trip_s,
+            remote_lost_fraction=self._reports.remote_lost_fraction,
+            round_trip_s=self._reports.round_trip_s,
             jitter_s=self._receiver.reception.jitter_s,
             rtp_silence_s=silence,
             rtp_silent=silence > self._settings.rtp_silence_s,
@@ -222,17 +200,8 @@ class WebRtcPort:
 
     def on_rtcp(self, data: bytes) -> None:
         self._heard_at = now = time.monotonic()
-        for item in parse_rtcp(data):
-            if isinstance(item, SenderInfo):
-                if item.ssrc == self._receiver.reception.ssrc:
-                    self._receiver.reception.received_sr(item, now)
-            elif item.ssrc == self._sender.ssrc:
-                self._remote_loss = item.lost_fraction / 256
-                sent_at = self._reports.get(item.last_sr)
-                if sent_at is not None:
-                    self._round_trip_s = max(0.0, now - sent_at - item.delay_since_sr / 65536)
-                if self._fec.report(self._remote_loss, now) and self._closing is None:
-                    self._sender.expect_loss(self._fec.percent)
+        if self._reports.take(data, self._sender, self._receiver, now) and self._closing is None:
+            self._sender.expect_loss(self._reports.fec_percent)
 
     def on_channel(self, channel: RTCDataChannel) -> None:
         self._channel.adopt(channel)
@@ -287,9 +256,8 @@ class WebRtcPort:
         if self._offer.direction in ("sendrecv", "sendonly"):
             for packet in self._sender.tick(speech, elapsed, self._playout.encoded):
                 self._put(packet)
-        if elapsed >= self._next_report:
-            self._report(now)
-            self._next_report = elapsed + int(REPORT_TICKS * (0.5 + random.random()))
+        if self._reports.due(elapsed):
+            self._put(self._reports.build(self._sender, self._receiver, now, time.time()))
         frame, digits = self._receiver.tick(now)
         if self.tap is not None:
             self.tap.on_tick(tick, now, speech, (frame,))
@@ -305,14 +273,6 @@ class WebRtcPort:
         size = self._transport.send(packet)
         self._bytes_sent += size
         self._failures += not size
-
-    def _report(self, now: float) -> None:
-        info = self._sender.sender_info(time.time())
-        if info is not None:
-            self._reports[info.ntp >> 16 & 0xFFFF_FFFF] = now
-            while len(self._reports) > 4:
-                del self._reports[next(iter(self._reports))]
-        self._put(build_report(self._sender.ssrc, info, self._receiver.reception.report(now), CNAME))
 
     def _last_packet_at(self) -> float:
         return max(self._receiver.last_packet_at or 0.0, self._connected_at)
@@ -344,7 +304,7 @@ class WebRtcPort:
                 running.cancel()
                 await asyncio.wait({running})
             if self._connected:
-                self._put(build_report(self._sender.ssrc, None, None, CNAME) + build_bye(self._sender.ssrc))
+                self._put(self._reports.goodbye(self._sender))
             self._connected = False
             self._channel.close()
             await self._transport.close()

@@ -8,9 +8,7 @@ from typing import Any, Protocol
 from agent.config import MediaSettings
 from agent.errors import MediaError, ProtocolError
 from agent.media.codec import Codec, codec_named
-from agent.media.codecs import make_decoder
-from agent.media.inbound import AudioReceiver
-from agent.media.jitter import JitterBuffer
+from agent.media.codecs import make_receiver
 from agent.media.pcm import RATES_HZ, PcmPort
 from agent.media.playout import Playout
 from agent.media.port import MediaPort, MediaSink
@@ -58,17 +56,7 @@ class _RtpReplay:
         self._sink: MediaSink | None = None
         self._digits = ""
         self._closed = False
-        self._receiver = AudioReceiver(
-            payload_type,
-            events,
-            JitterBuffer(
-                clock_hz=codec.clock_hz,
-                min_ms=settings.jitter_min_ms,
-                start_ms=settings.jitter_start_ms,
-                max_ms=settings.jitter_max_ms,
-            ),
-            make_decoder(codec),
-        )
+        self._receiver = make_receiver(codec, payload_type, events, settings)
 
     @property
     def sample_rate_hz(self) -> int:

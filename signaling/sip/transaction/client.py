@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+
 from signaling.sip.message import Request, Response
 from signaling.sip.peer import Peer
 from signaling.sip.timers import Schedule, Timings
@@ -27,13 +29,13 @@ class ClientTransaction(Transaction):
         super().__init__(key, request, peer, wire, schedule, timings, state)
         self.user = user
 
+    @abc.abstractmethod
     def start(self, now: float) -> None:
         """Send the request."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def receive(self, response: Response, now: float) -> None:
         """A response that belongs here."""
-        raise NotImplementedError
 
     def unreachable(self, now: float) -> None:
         if self.state in (State.CALLING, State.TRYING, State.PROCEEDING):

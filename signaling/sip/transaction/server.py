@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+
 from signaling.sip.message import Request, Response
 from signaling.sip.peer import Peer
 from signaling.sip.timers import Schedule, Timings
@@ -38,9 +40,9 @@ class ServerTransaction(Transaction):
         if self._last is not None and self.state in (State.PROCEEDING, State.COMPLETED):
             self._wire.transmit(self._last, self.peer, self)
 
+    @abc.abstractmethod
     def respond(self, response: Response, now: float) -> None:
         """Send a response. One after the final one is dropped."""
-        raise NotImplementedError
 
     def unreachable(self, now: float) -> None:
         if not self.terminated:

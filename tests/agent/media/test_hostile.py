@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.config import MediaSettings
 from agent.media import fec, inbound, jitter
+from agent.media.reports import REMEMBERED
 from agent.media.rtcp import ReportBlock, SenderInfo, build_report, parse_rtcp
 from agent.media.rtp import build_rtp, is_rtcp
 from agent.media.sdp import parse_offer
@@ -81,9 +82,9 @@ class Victim:
         assert len(buffer._order) == len(buffer._entries) <= jitter.MAX_PACKETS
         assert len(buffer._lost_seqs) <= jitter.LOST_REMEMBERED
         assert len(receiver._digits) <= inbound.MAX_WAITING_DIGITS
-        assert len(self.port._reports) <= 4
+        assert len(self.port._reports._sent_at) <= REMEMBERED
         assert 0 <= self.port.stats().remote_lost_fraction <= 1
-        assert self.port._fec.percent <= fec.MAX_PCT
+        assert self.port._reports.fec_percent <= fec.MAX_PCT
 
     def close(self) -> None:
         self.port._receiver.close()
