@@ -5,17 +5,11 @@ Secrets come only from the environment. A wrong value raises ConfigError, naming
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -27,9 +21,11 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from agent.core.address import parse_core_address
 from agent.errors import ConfigError
 from agent.media.addresses import parse_advertised, parse_interfaces, parse_server
+from agent.settings.group import Group, default_cache_dir
+from agent.settings.plane import AdmissionSettings, CacheSettings, CoreSettings
+from agent.settings.telephony import BridgeSettings, SipSettings, TurnSettings
 
 __all__ = [
     "AdmissionSettings",
@@ -56,28 +52,7 @@ __all__ = [
 DEFAULT_FILE = Path("rejoinder.toml")
 
 
-def default_cache_dir() -> Path:
-    """Where models and cached speech live: `$XDG_CACHE_HOME/rejoinder`, else `~/.cache/rejoinder`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rejoinder"
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True)
-
-
-def _redis_address(value: str, secret: str) -> str:
-    """An address of Redis without its password, or nothing."""
-    if not value:
-        return value
-    parts = urlsplit(value)
-    if parts.scheme not in ("redis", "rediss", "unix"):
-        raise ValueError("expected redis://host:port/db, rediss:// or unix://")
-    if parts.password:
-        raise ValueError(f"holds a password; set {secret} instead")
-    return value
-
-
-class ServerSettings(_Group):
+class ServerSettings(Group):
     """The HTTP door."""
 
     host: str = "127.0.0.1"
@@ -101,7 +76,7 @@ class ServerSettings(_Group):
     three seconds); a frame's length by default. 0 turns it off."""
 
 
-class AuthSettings(_Group):
+class AuthSettings(Group):
     """Tokens: JWT, signed with a shared secret (HS256) or checked with a public key (RS256)."""
 
     algorithm: Literal["HS256", "RS256"] = "HS256"
@@ -115,7 +90,7 @@ class AuthSettings(_Group):
     leeway_s: int = Field(5, ge=0, le=60)
 
 
-class MediaSettings(_Group):
+class MediaSettings(Group):
     """The audio path."""
 
     opus_bitrate: int = Field(44_000, ge=6_000, le=128_000)
@@ -183,7 +158,7 @@ class MediaSettings(_Group):
         return self
 
 
-class ListeningSettings(_Group):
+class ListeningSettings(Group):
     """When the caller is speaking, and when they are done."""
 
     start_probability: float = Field(0.5, gt=0, lt=1)
@@ -212,7 +187,7 @@ class ListeningSettings(_Group):
     """Speech without a pause of `stop_ms` is reported as long each time this has passed; it goes on."""
 
 
-class ConversationSettings(_Group):
+class ConversationSettings(Group):
     """Timing defaults; the reason for each is in docs/architecture.md."""
 
     greet: bool = True
@@ -264,7 +239,7 @@ class ConversationSettings(_Group):
         return self
 
 
-class PhraseTexts(_Group):
+class PhraseTexts(Group):
     """Phrases in one language; those left out are ours."""
 
     filler: str = ""
@@ -275,7 +250,7 @@ class PhraseTexts(_Group):
     time_warning: str = ""
 
 
-class PhraseSettings(_Group):
+class PhraseSettings(Group):
     """Phrases synthesised at start-up, so that a dead engine still speaks; these in `tts.language`."""
 
     filler: str = "One moment, please."
@@ -288,7 +263,7 @@ class PhraseSettings(_Group):
     """`[phrases.languages.zh]`: made in this language, too, with these words or with ours."""
 
 
-class AsrSettings(_Group):
+class AsrSettings(Group):
     engine: Literal["moonshine", "whisper"] = "moonshine"
     language: str = "en"
     threads: int = Field(0, ge=0, le=64)
@@ -296,7 +271,7 @@ class AsrSettings(_Group):
     partial_every_ms: int = Field(320, ge=100, le=2000)
 
 
-class TtsSettings(_Group):
+class TtsSettings(Group):
     engine: Literal["hibari", "kokoro", "espeak", "flite"] = "hibari"
     voice: str = "heart"
     voices: tuple[str, ...] = ()
@@ -307,13 +282,13 @@ class TtsSettings(_Group):
     """The last-resort voice when the engine fails."""
 
 
-class ModelSettings(_Group):
+class ModelSettings(Group):
     cache_dir: Path = Field(default_factory=default_cache_dir)
     offline_dir: Path | None = None
     """A folder that already holds the model files; nothing is downloaded then."""
 
 
-class NluSettings(_Group):
+class NluSettings(Group):
     """Which hook answers. `kind` picks the adapter; `target` is its subject."""
 
     kind: Literal["function", "echo", "rules", "http", "openai_chat"] = "rules"
@@ -327,156 +302,7 @@ class NluSettings(_Group):
     """Longest wait for the remote end's next piece."""
 
 
-class CacheSettings(_Group):
-    """Speech kept for the next time it is said, and made before it is said (docs/voice-cache.md)."""
-
-    enabled: bool = True
-    memory_mb: int = Field(64, ge=1, le=65_536)
-    """A second of speech takes about 55 KB."""
-    disk_mb: int = Field(512, ge=0, le=1_048_576)
-    """Zero keeps nothing on disk."""
-    folder: Path | None = None
-    """Unset: `voice` in `models.cache_dir`."""
-    redis_url: str = ""
-    """`redis://host:6379/0`, `rediss://` or `unix://`; empty shares nothing. The password is a setting of its own."""
-    redis_password: SecretStr | None = None
-    """`REJOINDER_CACHE__REDIS_PASSWORD`."""
-    redis_deadline_ms: float = Field(5.0, gt=0, le=1000)
-    """Longest wait for Redis on a caller's way; later counts as a miss."""
-    redis_ttl_s: int = Field(7 * 86_400, ge=60)
-    share_wait_ms: float = Field(300.0, ge=0, le=10_000)
-    """How long speech that another process is just making is waited for; then it is made here too."""
-    private: Literal["none", "digits", "names"] = "names"
-    """Text that never leaves memory, beside what the hook marks: none, figures and numbers, or those and names."""
-    public_words: tuple[str, ...] = ()
-    """Capitalised words that are not people's names: the company, its products, places."""
-    predict: bool = True
-    """Make likely openings ahead of need."""
-    min_probability: float = Field(0.03, gt=0, lt=1)
-    """Openings less likely than this are not made ahead."""
-    predictions_per_turn: int = Field(12, ge=1, le=32)
-    cpu_s_per_hour: float = Field(360.0, ge=0, le=3600 * 64)
-    """What making ahead may cost; a tenth of a core by default. Zero makes nothing ahead."""
-    half_life_turns: int = Field(4000, ge=10)
-    """After this many more turns what was learned counts half."""
-
-    @field_validator("redis_url")
-    @classmethod
-    def _no_password(cls, value: str) -> str:
-        return _redis_address(value, "REJOINDER_CACHE__REDIS_PASSWORD")
-
-
-class AdmissionSettings(_Group):
-    """Who may start a call, beside `server.max_calls` (docs/admission.md)."""
-
-    mode: Literal["off", "local", "redis"] = "off"
-    """`local` adds thresholds and a queue in this process, `redis` shares them among processes and machines."""
-    streams: int | None = Field(None, ge=1)
-    """Calls at once, over all who share; unset: `server.max_calls`."""
-    memory_high: float = Field(0.90, gt=0, le=1)
-    """Used share of memory from which on calls are refused, until it is `memory_low`."""
-    memory_low: float = Field(0.80, gt=0, le=1)
-    first_packet_high_ms: float = Field(400.0, gt=0)
-    """Mean time to the voice's first packet above which callers queue, until it is `first_packet_low_ms`."""
-    first_packet_low_ms: float = Field(300.0, gt=0)
-    queue: int = Field(100, ge=0)
-    """Callers that may wait."""
-    queue_s: float = Field(30.0, gt=0)
-    """How long one waits at most."""
-    redis_url: str = ""
-    """`redis://host:6379/0`, `rediss://` or `unix://`. The password is a setting of its own."""
-    redis_password: SecretStr | None = None
-    """`REJOINDER_ADMISSION__REDIS_PASSWORD`."""
-    pool: str = Field("calls", pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    """Those who share have the same."""
-
-    @field_validator("redis_url")
-    @classmethod
-    def _no_password(cls, value: str) -> str:
-        return _redis_address(value, "REJOINDER_ADMISSION__REDIS_PASSWORD")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.mode == "redis" and not self.redis_url:
-            raise ValueError("redis_url: mode redis needs one")
-        if self.memory_low > self.memory_high:
-            raise ValueError("memory_low: expected not above memory_high")
-        if self.first_packet_low_ms > self.first_packet_high_ms:
-            raise ValueError("first_packet_low_ms: expected not above first_packet_high_ms")
-        return self
-
-
-class CoreSettings(_Group):
-    """The inference plane (docs/core.md): an edge finds its core by `url`, a core listens by all else."""
-
-    url: str = ""
-    """Edge: where the core is, `shm:/PATH`, `unix:/PATH` or `tcp://HOST:PORT`; empty: engines are in this process."""
-    evidence: bool = True
-    """Edge: the core judges the sound of a turn beside its words; false: this process does."""
-    listen: tuple[str, ...] = ()
-    """Core: addresses of the same kinds; at least one."""
-    shards: tuple[str, ...] = ()
-    """Core: what it serves, `asr:LANGUAGE` and `tts:VOICE`."""
-    max_streams: int = Field(0, ge=0, le=10_000)
-    """Core: turns or clauses a shard takes at once; 0 measures it at start."""
-    metrics: str = "127.0.0.1:9464"
-    """Core: HOST:PORT of /metrics, /healthz and /readyz; empty for none."""
-    drain_s: float = Field(10.0, ge=0)
-    """Core: how long turns and clauses may finish after SIGTERM."""
-    silence_s: float = Field(2.0, ge=0.5, le=60)
-    """Both: a link is lost when nothing comes over it for so long. A dead process or host is noticed sooner."""
-    ring_slots: int = Field(1024, ge=256, le=65_536)
-    """Core: 1 KiB slots of each shared-memory ring; two rings a linked edge."""
-    ring_dir: Path | None = None
-    """Core: mount to make rings in (/dev/shm, hugetlbfs); unset takes memory that belongs to no mount."""
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_ca: Path | None = None
-    """PEM files, for tcp:. Edge: whom the core must be signed by. Core: if set, whom edges must be signed by."""
-    tls_server_name: str = ""
-    """Edge: the name in the core's certificate, where it is not the address's host."""
-    insecure: bool = False
-    """Allow tcp: without certificates to or from other machines."""
-
-    @field_validator("url", "listen")
-    @classmethod
-    def _is_address(cls, value: Any) -> Any:
-        for text in (value,) if isinstance(value, str) else value:
-            if text:
-                parse_core_address(text)
-        return value
-
-    @field_validator("shards")
-    @classmethod
-    def _is_shard(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            kind, _, key = name.partition(":")
-            if kind not in ("asr", "tts") or not key:
-                raise ValueError(f"expected asr:LANGUAGE or tts:VOICE, got {name!r}")
-        return value
-
-    @field_validator("metrics")
-    @classmethod
-    def _is_door(cls, value: str) -> str:
-        host, _, port = value.rpartition(":")
-        if value and not (host and port.isdigit() and int(port) <= 65535):
-            raise ValueError(f"expected HOST:PORT, got {value!r}")
-        return value
-
-    @model_validator(mode="after")
-    def _not_in_the_open(self) -> Self:
-        for setting, text in (("url", self.url), *(("listen", text) for text in self.listen)):
-            if not text or self.insecure or not parse_core_address(text).leaves_machine:
-                continue
-            if self.tls_ca is None and self.tls_certificate is None:
-                raise ValueError(
-                    f"{setting}: {text} reaches other machines: set tls_ca (edge) or tls_certificate and tls_key "
-                    "(core), or insecure = true on a network that is safe itself"
-                )
-        return self
-
-
-class RecordingSettings(_Group):
+class RecordingSettings(Group):
     """Which calls are recorded, and where to. What is written is in docs/recording.md."""
 
     mode: Literal["off", "asked", "always"] = "off"
@@ -492,196 +318,6 @@ class RecordingSettings(_Group):
     """Spoken before the greeting of a call that is recorded, until it was heard in full; empty says nothing."""
     key: SecretStr | None = None
     """32 bytes in base64, `REJOINDER_RECORDING__KEY`: recordings are encrypted with it (AES-256-GCM)."""
-
-
-class TurnSettings(_Group):
-    """Relays for callers behind firewalls: what callers are told, and the coturn of `rejoinder turn` (docs/turn.md)."""
-
-    urls: tuple[str, ...] = ()
-    """What callers are told: `turn:relay.example.org:3478?transport=udp` or `tcp`, `turns:` for TLS, `stun:`."""
-    secret: SecretStr | None = None
-    """Shared with the relay, 32 characters or more: `REJOINDER_TURN__SECRET`."""
-    ttl_s: int = Field(600, ge=30, le=86_400)
-    """How long a caller's credentials allow new allocations; live ones go on."""
-    program: str = "turnserver"
-    folder: Path | None = None
-    """Where coturn's configuration is written. Unset: `turn` in `models.cache_dir`."""
-    realm: str = Field("rejoinder", pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,126}$")
-    listen: tuple[str, ...] = ()
-    """Addresses to listen on; empty: all (test profile: 127.0.0.1)."""
-    relay_addresses: tuple[str, ...] = ()
-    """Addresses to relay from; empty: those of `listen`."""
-    external_address: str | None = None
-    """Behind 1:1 NAT: the address that the world sees."""
-    port: int = Field(3478, ge=1, le=65535)
-    """UDP and TCP."""
-    tls_port: int = Field(5349, ge=1, le=65535)
-    """TLS over TCP, once `cert_file` and `key_file` are set."""
-    cert_file: Path | None = None
-    key_file: Path | None = None
-    relay_port_min: int = Field(49_152, ge=1024, le=65535)
-    relay_port_max: int = Field(65_535, ge=1024, le=65535)
-    user_quota: int = Field(24, ge=1)
-    """Allocations of one caller's token. A browser makes one for each URL and local address, four to six a call."""
-    total_quota: int = Field(1200, ge=1)
-    session_kbps: int = Field(256, ge=64, le=1_000_000)
-    """kbit/s each way of one allocation; a call needs about 100."""
-    total_kbps: int = Field(400_000, ge=64)
-    """kbit/s of all. coturn counts `session_kbps` against it for each allocation, whether used or not."""
-    allowed_peers: tuple[str, ...] = ()
-    """Exceptions to the denied networks: a media server on a private address (`10.0.0.5`, `10.0.8.0/24`)."""
-    denied_peers: tuple[str, ...] = ()
-    """Networks that nobody may reach through the relay, beside those of docs/turn.md."""
-
-    @field_validator("urls")
-    @classmethod
-    def _parses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            parse_server(url, turn=not url.startswith("stun:"))
-        return value
-
-    @model_validator(mode="after")
-    def _has_secret(self) -> Self:
-        if self.secret is None:
-            if any(not url.startswith("stun:") for url in self.urls):
-                raise ValueError("urls name a relay but there is no secret; set REJOINDER_TURN__SECRET")
-            return self
-        if not re.fullmatch(r"[A-Za-z0-9+/=_.~-]{32,256}", self.secret.get_secret_value()):
-            raise ValueError(
-                "secret: expected 32 to 256 letters, digits or +/=_.~- (REJOINDER_TURN__SECRET; openssl rand -hex 32)"
-            )
-        return self
-
-
-class BridgeSettings(_Group):
-    """Calls that a telephone system brings over a stream of its own (docs/bridges.md). All off unless set."""
-
-    parameters: tuple[str, ...] = Field((), max_length=32)
-    """Names of what the other side may tell about a call, for the hook's `session.metadata`; `caller` and `language`
-    need no entry."""
-    twilio_auth_token: SecretStr | None = None
-    """`REJOINDER_BRIDGES__TWILIO_AUTH_TOKEN`: opens /v1/twilio for the account that has this token."""
-    twilio_url: str = ""
-    """The address in the TwiML (`wss://agent.example/v1/twilio`), which is what Twilio signs; empty: wss and the Host
-    header."""
-    asterisk: bool = False
-    """Open /v1/asterisk for Asterisk's WebSocket channel; each call needs a token."""
-    audiosocket_host: str = "127.0.0.1"
-    audiosocket_port: int | None = Field(None, ge=0, le=65535)
-    """Where AudioSocket is listened for; unset: nowhere."""
-    audiosocket_sources: tuple[str, ...] = ("127.0.0.0/8", "::1")
-    """Addresses and networks whose connections are taken."""
-    audiosocket_calls: Literal["announced", "any"] = "announced"
-    """announced: only UUIDs that POST /v1/audiosocket gave out; any: whatever an allowed source sends."""
-
-    @field_validator("audiosocket_sources")
-    @classmethod
-    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for entry in value:
-            try:
-                ipaddress.ip_network(entry)
-            except ValueError as exc:
-                raise ValueError(f"expected an address or a network such as 10.0.0.0/8, got {entry!r}") from exc
-        return value
-
-    @field_validator("twilio_url")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if value and (parts.scheme not in ("ws", "wss") or not parts.hostname or parts.query or parts.fragment):
-            raise ValueError("expected wss://host/path without a query")
-        return value
-
-
-class SipSettings(_Group):
-    """The telephone door (docs/telephony.md)."""
-
-    enabled: bool = False
-    host: str = "127.0.0.1"
-    """Address to listen on, for signalling and RTP."""
-    port: int = Field(5060, ge=1, le=65535)
-    """Of UDP and TCP."""
-    tls_port: int = Field(5061, ge=1, le=65535)
-    transports: tuple[Literal["udp", "tcp", "tls"], ...] = ("udp", "tcp")
-    tls_certificate: Path | None = None
-    """PEM; with its key in the same file or in `tls_key`."""
-    tls_key: Path | None = None
-    tls_authorities: Path | None = None
-    """PEM of those whose certificates are taken when we connect; unset: the system's."""
-    advertised_address: str | None = None
-    """The address that peers reach us at, behind NAT or when `host` is 0.0.0.0."""
-    trusted: tuple[str, ...] = ()
-    """Addresses and networks of trunks and PBXs (`203.0.113.7`, `10.0.0.0/8`) that call without a password."""
-    users: dict[str, SecretStr] = Field(default_factory=dict)
-    """Who may call with a password: `REJOINDER_SIP__USERS={"alice": "secret"}`."""
-    realm: str = Field("rejoinder", min_length=1, max_length=128)
-    open: bool = False
-    """Take the calls of everybody. Only in a network of your own: on the Internet scanners call within minutes."""
-    stance: Literal["silence", "forbid"] = "silence"
-    """What strangers get: no answer, or 403."""
-    codecs: tuple[Literal["PCMU", "PCMA", "G722", "opus"], ...] = ("PCMU", "PCMA", "G722", "opus")
-    rtp_port_min: int | None = Field(None, ge=1, le=65535)
-    rtp_port_max: int | None = Field(None, ge=1, le=65535)
-    """UDP ports of RTP and RTCP, two a call; unset: any that the system gives."""
-    srtp: Literal["off", "tls", "any", "required"] = "tls"
-    """SDES is taken: never, when the signalling is encrypted, always, always and nothing else."""
-    dial: tuple[str, ...] = ()
-    """Where calls and transfers may go, with `*` for anything: `+4930*`, `sip:*@pbx.example`. Empty: nowhere."""
-    destinations: dict[str, str] = Field(default_factory=dict)
-    """Names for numbers and SIP URIs, which may always be called: `sales = "sip:200@pbx.example"`."""
-    number_domain: str | None = None
-    """Host, or host:port, that plain numbers are called at; unset: `proxy`."""
-    proxy: str | None = None
-    """First hop of what we send, as `sip:proxy.example:5060;transport=tcp`."""
-    registrars: tuple[str, ...] = ()
-    """Providers' registrars, tried in this order: `sip:provider.example;transport=tcp`. `username` is registered."""
-    register_s: int = Field(600, ge=30, le=86_400)
-    """How long a registration is asked for; it is refreshed at three quarters of what is granted."""
-    username: str = "agent"
-    """Of our own address, and of the account."""
-    password: SecretStr | None = None
-    """For challenges to our requests: `REJOINDER_SIP__PASSWORD`."""
-    ringing_s: float = Field(60.0, ge=1, le=180)
-    """A call that nobody has answered by then is given up."""
-    transfer_s: float = Field(45.0, ge=1, le=300)
-    """A transfer whose outcome is not known by then has failed."""
-    session_headers: tuple[str, ...] = ()
-    """Header fields of the INVITE that the hook gets in `session.metadata`, as `X-Customer`."""
-    rtp_first_s: float = Field(30.0, gt=0)
-    rtp_silence_s: float = Field(60.0, gt=0)
-    hold_s: float = Field(1800.0, gt=0)
-    """A call ends without RTP for this long: from the answer, in conversation, on hold."""
-
-    @field_validator("trusted")
-    @classmethod
-    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            ipaddress.ip_network(text, strict=False)
-        return value
-
-    @field_validator("host", "advertised_address")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            ipaddress.ip_address(value)
-        return value
-
-    @model_validator(mode="after")
-    def _can_serve(self) -> Self:
-        if not self.enabled:
-            return self
-        if self.advertised_address is None and ipaddress.ip_address(self.host).is_unspecified:
-            raise ValueError("advertised_address is needed when host is every address of this machine")
-        if not (self.open or self.trusted or self.users):
-            raise ValueError("nobody may call: set trusted, users (REJOINDER_SIP__USERS) or open")
-        if "tls" in self.transports and self.tls_certificate is None:
-            raise ValueError("tls_certificate is needed for the transport tls")
-        if not self.transports or not self.codecs:
-            raise ValueError("transports and codecs must each name at least one")
-        low, high = self.rtp_port_min, self.rtp_port_max
-        if (low is None) != (high is None) or (low is not None and high is not None and high - low < 1):
-            raise ValueError("rtp_port_min and rtp_port_max are set together, and hold at least two ports")
-        return self
 
 
 class Settings(BaseSettings):
