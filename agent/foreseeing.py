@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 from agent.events import CacheUse
 from agent.nlu.hook import Session, Turn
@@ -15,6 +16,9 @@ from agent.tts.protocol import Style, Voice
 __all__ = ["DialogueWatcher", "Foreseeing", "Opening"]
 
 log = logging.getLogger(__name__)
+
+MAX_EXPECTED = 64
+"""Openings that are taken of a hook."""
 
 SLOW_S = 0.05
 """Two and a half frames of every call of the process: a hook's `expect` that takes this long is not asked again."""
@@ -125,9 +129,11 @@ class Foreseeing:
             return ()
         began = self._clock()
         try:
-            told = self._expect(turn())
-            if isinstance(told, str) or not all(isinstance(text, str) for text in told):  # type: ignore[attr-defined]
-                raise TypeError(f"expected a list of str, got {type(told).__name__}")
+            answer: Any = self._expect(turn())
+            # A generator may have no end.
+            told = tuple(islice(answer, MAX_EXPECTED))
+            if isinstance(answer, str) or not all(isinstance(text, str) for text in told):
+                raise TypeError(f"expected a list of str, got {type(answer).__name__}")
         except BaseException as exc:
             # SystemExit among them, which would end the server. Its text may quote what was said.
             log.warning("the hook's expect failed: %s", type(exc).__name__, extra={"call_id": self._call})
@@ -140,7 +146,7 @@ class Foreseeing:
                 extra={"call_id": self._call, "took_ms": round(took_s * 1000)},
             )
             self._expect = None
-        return tuple(told)  # type: ignore[arg-type]
+        return told
 
     def _tell(self, what: Callable[[DialogueWatcher], None]) -> None:
         if self._watcher is None:

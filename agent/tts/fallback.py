@@ -14,7 +14,14 @@ from enum import StrEnum
 import numpy as np
 
 from agent.asr.protocol import EngineInfo, Word
-from agent.errors import ConfigError, EngineError, EngineOverloaded, UnsupportedLanguage, UnsupportedVoice
+from agent.errors import (
+    ConfigError,
+    EngineError,
+    EngineOverloaded,
+    RejoinderError,
+    UnsupportedLanguage,
+    UnsupportedVoice,
+)
 from agent.language import primary_language
 from agent.tts.plain import plain_text, speakable, word_spans
 from agent.tts.protocol import CUT_SHORT, Speech, Style, Synthesizer, Voice
@@ -250,7 +257,9 @@ class FallbackSynthesizer:
         except EngineOverloaded as exc:
             raise _GaveUp(Cause.OVERLOADED, str(exc)) from exc
         except Exception as exc:
-            raise _GaveUp(Cause.ERROR, f"{type(exc).__name__}: {exc}") from exc
+            # A foreign exception's text may quote what was to be said, and ends up in logs.
+            what = str(exc) if isinstance(exc, RejoinderError) else type(exc).__name__
+            raise _GaveUp(Cause.ERROR, what) from exc
         finally:
             await self._end(pieces, running)
         if not heard:

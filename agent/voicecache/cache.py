@@ -33,7 +33,7 @@ from agent.voicecache.maker import Maker
 from agent.voicecache.packets import PacketMaker
 from agent.voicecache.prefetcher import Job, Prefetcher
 from agent.voicecache.privacy import Privacy
-from agent.voicecache.situation import Situation, slots_of
+from agent.voicecache.situation import Situation, label, slots_of
 from agent.voicecache.store import SpeechStore
 from agent.voicecache.tasks import OwnedTasks
 from agent.voicecache.tiers import Tiers
@@ -317,13 +317,12 @@ class VoiceCache:
         if not self._settings.predict:
             return
         state = state or {}
-        named, wanted = state.get("state", ""), state.get("intent", "")
         self.foresight.on_turn(
             call,
             Situation(
-                named if isinstance(named, str) else "",
+                label(state.get("state")),
                 said,
-                intent or (wanted if isinstance(wanted, str) else ""),
+                label(intent or state.get("intent")),
                 tuple(expected),
                 slots_of(state),
             ),

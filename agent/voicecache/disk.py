@@ -68,12 +68,12 @@ class DiskTier:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(13, "not writable", str(folder))
+            self._remove_parts()
+            self.trim()
         except OSError as exc:
             raise EnvironmentFault(
                 f"cannot keep speech in {folder}: {exc.strerror}; set cache.folder, or cache.disk_mb = 0"
             ) from exc
-        self._remove_parts()
-        self.trim()
 
     def get(self, key: SpeechKey) -> CachedSpeech | None:
         """The entry, or None: not there, damaged, or unreadable for any reason."""
@@ -160,9 +160,9 @@ class DiskTier:
                         yield stat.st_mtime, stat.st_size, Path(entry.path)
 
     def _remove_parts(self) -> None:
-        newest = max((path.stat().st_mtime for path in [self.folder]), default=0.0)
+        newest = self.folder.stat().st_mtime
         for path in self.folder.glob(f"*{TEMPORARY}"):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, OverflowError):
                 owner = int(path.name.split(".")[1])
                 if not _alive(owner) or newest - path.stat().st_mtime > STALE_PART_S:
                     path.unlink()

@@ -25,6 +25,9 @@ MAX_CALLS = 512
 MAX_UNTAUGHT = 1_000
 """Observations waiting to be shared."""
 
+MAX_OPENING_CHARS = 2_000
+"""Of a text that a hook expects: more is no clause."""
+
 MAX_PARTIAL_CHARS = 600
 """The end of a long turn tells what it is about."""
 
@@ -39,11 +42,15 @@ def _spoken(text: str, language: str) -> str:
     return normalize(text, language)
 
 
-@lru_cache(REMEMBERED)
 def first_clause(text: str, language: str) -> Clause | None:
     """The clause that a reply of `text` begins with; None if nothing of it is spoken."""
+    return _first_clause(text[:MAX_OPENING_CHARS], language)
+
+
+@lru_cache(REMEMBERED)
+def _first_clause(text: str, language: str) -> Clause | None:
     chunker = ClauseChunker(language)
-    clauses = chunker.push(text[:2000]) + chunker.flush()
+    clauses = chunker.push(text) + chunker.flush()
     return next((clause for clause in clauses if clause.spoken), None)
 
 

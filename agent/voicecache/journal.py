@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ MAX_CALLS = 200
 """Calls kept; about 300 bytes a turn."""
 
 MAX_CALL_BYTES = 256 * 1024
+_SECRET = secrets.token_bytes(32)
 _SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -71,7 +73,7 @@ class Journal:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # One write, so that a process killed here leaves whole lines.
-            os.write(file, line.encode())
+            os.write(file, line.encode(errors="replace"))
         finally:
             os.close(file)
         if new:
@@ -114,5 +116,6 @@ class Journal:
 
 
 def veiled(text: str, private: bool) -> str:
-    """The text, or a short hash of it that tells two texts apart."""
-    return f"#{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}" if private else text
+    """The text, or a short hash of it that tells two texts of a call apart, and with this process's secret no more."""
+    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=6, key=_SECRET)
+    return f"#{digest.hexdigest()}" if private else text

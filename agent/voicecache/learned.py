@@ -25,7 +25,7 @@ def write_learned(path: Path, values: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+        part.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8", errors="replace")
         part.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

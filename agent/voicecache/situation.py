@@ -15,7 +15,7 @@ from typing import Any
 
 from agent.voicecache.names import names_in
 
-__all__ = ["Situation", "fill", "heard_slots", "slots_of", "template", "word_buckets"]
+__all__ = ["Situation", "fill", "heard_slots", "label", "slots_of", "template", "word_buckets"]
 
 BUCKETS = 1 << 14
 """Words share buckets by chance, so that a bucket does not tell its word; few enough do to spoil a prediction."""
@@ -23,7 +23,9 @@ BUCKETS = 1 << 14
 MAX_SLOTS = 16
 MAX_VALUE_CHARS = 40
 MIN_VALUE_CHARS = 2
+MAX_LABEL_CHARS = 1_000
 
+_LABEL = re.compile(r"[a-z][a-z_.:/-]{0,63}")
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NUMBER = re.compile(r"\d[\d ,.-]*\d|\d")
@@ -46,6 +48,19 @@ class Situation:
     """Openings that the hook says are likely (`expect`)."""
     slots: Mapping[str, str] = field(default_factory=dict)
     """Values by name."""
+
+
+def label(name: object) -> str:
+    """A hook's name for a state or an intent, as it may be kept and shared.
+
+    An identifier in small letters stays as it is. Any other text may hold what nobody else should read: it becomes the
+    number of a hash bucket, as the caller's words do.
+    """
+    if not isinstance(name, str) or not name:
+        return ""
+    if _LABEL.fullmatch(name):
+        return name
+    return f"#{_bucket(name[:MAX_LABEL_CHARS])}"
 
 
 def slots_of(state: Mapping[str, Any]) -> dict[str, str]:
@@ -97,6 +112,9 @@ def word_buckets(text: str) -> frozenset[int]:
     kept = {word for word in words if word not in _COMMON}
     if _NUMBER.search(text):
         kept.add("#")
-    return frozenset(
-        int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little") % BUCKETS for word in kept
-    )
+    return frozenset(map(_bucket, kept))
+
+
+def _bucket(text: str) -> int:
+    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=4).digest()
+    return int.from_bytes(digest, "little") % BUCKETS

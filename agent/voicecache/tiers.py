@@ -150,7 +150,11 @@ class Tiers:
             try:
                 await self.thread.run(self.disk.put, speech)
                 self._metrics.cache_bytes("disk", self.disk.size_bytes)
-            except (OSError, ValueError) as exc:
+            except ValueError as exc:
+                # This entry's fault, and not the disk's.
+                self._metrics.error("cache", exc)
+                log.warning("speech was not written to disk: %s", exc)
+            except OSError as exc:
                 self._disk_rests_until = self._now() + FULL_DISK_PAUSE_S
                 self._metrics.error("cache", exc)
-                log.warning("speech was not written to disk: %s", getattr(exc, "strerror", None) or exc)
+                log.warning("speech was not written to disk: %s", exc.strerror or exc)

@@ -18,6 +18,8 @@ MAX_QUEUES = 200
 MAX_VOICES = 32
 """Voices told apart in one place; further ones push the rarest out."""
 
+CALLER = "caller "
+
 PRIOR = 2.0
 """Observations that everything together counts for beside those of one hour, caller or queue."""
 
@@ -70,10 +72,11 @@ class VoicePredictor:
         return ranked[:limit]
 
     def dump(self) -> dict[str, list[list[str | float]]]:
-        """All that was learned as JSON values."""
+        """What was learned as JSON values, but for callers: whoever has the file could try all numbers."""
         return {
             place: [[voice.name, voice.language, round(count / self._unit, 6)] for voice, count in counts.items()]
             for place, counts in self._counts.items()
+            if not place.startswith(CALLER)
         }
 
     def restore(self, values: object) -> None:
@@ -93,7 +96,7 @@ class VoicePredictor:
 def _places(hour: int, caller: str | None, queue: str) -> list[str]:
     places = [f"hour {hour % 24}"]
     if caller:
-        places.append(f"caller {hashlib.blake2b(caller.encode(), digest_size=8).hexdigest()}")
+        places.append(f"{CALLER}{hashlib.blake2b(caller.encode(), digest_size=8).hexdigest()}")
     if queue:
         places.append(f"queue {queue[:80]}")
     return places

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from agent.events import CacheUse, ReplyFinished
-from agent.foreseeing import Foreseeing
+from agent.foreseeing import MAX_EXPECTED, Foreseeing
 from agent.nlu.hook import Private, Reply, Session, SwitchVoice, Turn
 from agent.testing import rehearsal, virtual_time
 from agent.tts.protocol import Style, Voice
@@ -228,3 +229,14 @@ async def test_a_call_goes_on_without_its_watcher() -> None:
         await call.answer()
         await call.says("where is my order")
         assert (await call.answer()).text == "It is on its way. Anything else?"
+
+
+def test_an_expect_without_end_is_cut_and_a_generator_is_read_once() -> None:
+    def endless(turn: Turn) -> Any:
+        yield from (f"Opening {number}." for number in itertools.count())
+
+    watcher = Watcher()
+    Foreseeing(watcher, endless, "call_1").said("Hello.", SESSION, lambda: TURN)
+    [(_, _, expected)] = watcher.of("turn")
+    assert expected[:2] == ("Opening 0.", "Opening 1.")
+    assert len(expected) == MAX_EXPECTED

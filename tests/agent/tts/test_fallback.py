@@ -264,3 +264,20 @@ async def test_an_engine_that_cancels_itself_does_not_cancel_the_reply() -> None
     assert [w.text for w in await speak(engine, "one two three")] == ["one", "two", "three"]
     assert second.asked == [("two three", "")]
     assert engine.failovers["first", Cause.ERROR] == 1
+
+
+async def test_a_foreign_errors_text_is_not_passed_on() -> None:
+    class Quoting:
+        info = EngineInfo("quoting", "1", 24_000, ("en",), True, ("heart",))
+
+        async def stream(self, text: str, voice: Voice, style: Style) -> AsyncIterator[Speech]:
+            raise ValueError(f"cannot say {text!r}")
+            yield
+
+        async def close(self) -> None: ...
+
+    with pytest.raises(EngineError) as caught:
+        async for _ in FallbackSynthesizer([Quoting()]).stream("my secret", Voice(), Style()):
+            pass
+    assert "ValueError" in str(caught.value)
+    assert "secret" not in str(caught.value)

@@ -201,3 +201,20 @@ async def test_a_thread_that_is_behind_refuses_and_recovers() -> None:
     assert all(await asyncio.gather(*waiting))
     assert await thread.run(int) == 0
     await thread.close()
+
+
+@pytest.mark.parametrize("name", ["x.99999999999999999999.part", "x.part", "x.-1.y.part"])
+def test_a_strange_file_in_the_folder_harms_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    DiskTier(tmp_path, 10**6)
+
+
+def test_a_folder_that_cannot_be_looked_at_is_told_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: DiskTier) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DiskTier, "trim", broken)
+    with pytest.raises(EnvironmentFault, match=r"Input/output error; set cache\.folder"):
+        DiskTier(tmp_path, 10**6)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,22 @@ def test_a_veiled_text_can_be_told_apart_and_not_read() -> None:
     assert veiled("Anna", False) == "Anna"
     assert veiled("Anna", True) != veiled("Boris", True)
     assert "Anna" not in veiled("Anna", True)
+
+
+def test_a_veiled_text_cannot_be_found_by_trying() -> None:
+    text = "Your code is 4711."
+    known = subprocess.run(
+        [sys.executable, "-c", f"from agent.voicecache.journal import veiled; print(veiled({text!r}, True))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert veiled(text, True) == veiled(text, True)
+    assert veiled(text, True) != veiled("Your code is 4712.", True)
+    assert veiled(text, True) != known.stdout.strip(), "another process, another secret"
+
+
+def test_half_a_surrogate_pair_is_written_too(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.add("call", TurnRecord(1, "\ud800", "", ""))
+    assert [record.number for record in journal.read("call")] == [1]

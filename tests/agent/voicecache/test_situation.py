@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.voicecache.situation import BUCKETS, MAX_SLOTS, fill, heard_slots, slots_of, template, word_buckets
+from agent.voicecache.situation import BUCKETS, MAX_SLOTS, fill, heard_slots, label, slots_of, template, word_buckets
 
 
 def test_values_of_the_call_are_left_open_and_filled_in_again() -> None:
@@ -52,3 +53,20 @@ def test_words_become_buckets_and_common_ones_none() -> None:
     assert word_buckets("I'm the one") == word_buckets("ONE")
     assert word_buckets("order 12") == word_buckets("order 99")
     assert all(0 <= bucket < BUCKETS for bucket in word_buckets("where is my parcel"))
+
+
+@pytest.mark.parametrize("name", ["order", "order.status", "ask_name", "a/b:c-d"])
+def test_an_identifier_names_a_state_as_it_is(name: str) -> None:
+    assert label(name) == name
+
+
+@pytest.mark.parametrize("name", ["Anna Kowalski", "pin4711", "ask name", "x" * 65, "\ud800", "你好"])
+def test_any_other_name_of_a_state_is_a_bucket_that_tells_nothing(name: str) -> None:
+    assert label(name) == label(name)
+    assert label(name)[0] == "#"
+    assert int(label(name)[1:]) < BUCKETS
+
+
+@pytest.mark.parametrize("name", ["", None, 4711, ["order"]])
+def test_what_is_no_name_is_none(name: object) -> None:
+    assert label(name) == ""

@@ -138,3 +138,22 @@ async def test_more_writes_than_may_wait_stay_in_memory(tmp_path: Path) -> None:
         taken = [tiers.put(one) for _ in range(MAX_WRITES + 10)]
         assert sum(taken) == MAX_WRITES
         await asyncio.sleep(0)
+
+
+async def test_an_entry_that_cannot_be_written_does_not_rest_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = DiskTier(tmp_path, 10**6)
+    put = disk.put
+
+    def refusing(speech: CachedSpeech) -> None:
+        if speech.key == key_of("bad"):
+            raise ValueError("too long")
+        put(speech)
+
+    monkeypatch.setattr(disk, "put", refusing)
+    async with opened(disk) as tiers:
+        tiers.put(entry("bad"))
+        tiers.put(entry("good"))
+        await tiers.settled()
+    assert disk.keys() == [key_of("good")]

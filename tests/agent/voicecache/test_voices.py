@@ -57,3 +57,11 @@ def test_old_habits_fade() -> None:
     for _ in range(10):
         voices.observe(OTHER, hour=9)
     assert voices.rank(hour=9)[0][0] == OTHER
+
+
+def test_callers_are_written_nowhere() -> None:
+    """A hash of a telephone number is found by trying all of them."""
+    voices = VoicePredictor()
+    voices.observe(HEART, hour=9, caller="+4930123", queue="sales")
+    assert voices.rank(hour=3, caller="+4930123")
+    assert set(voices.dump()) == {"all", "hour 9", "queue sales"}
