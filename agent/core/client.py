@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -83,8 +83,9 @@ class _Line:
         self.over = asyncio.Event()
         """Set when it is lost, or leaving and without streams."""
 
-    def start(self, on_go_away: asyncio.Event) -> None:
-        self._on_go_away = on_go_away
+    def start(self, on_down: Callable[[], None]) -> None:
+        """`on_down` is called when no more streams may be opened, before any owner hears of it."""
+        self._on_down = on_down
         self.link.start(self._on_batch, self._on_lost)
 
     def ended(self) -> None:
@@ -96,7 +97,7 @@ class _Line:
             if isinstance(message, GoAway):
                 log.info("the core asks for no new streams", extra={"link": self.link.name, "reason": message.reason})
                 self.leaving = True
-                self._on_go_away.set()
+                self._on_down()
                 self.ended()
                 continue
             number = getattr(message, "stream", 0)
@@ -114,10 +115,11 @@ class _Line:
         log.warning("the core is gone: %s", reason, extra={"link": self.link.name})
         owners = tuple(self.streams.values())
         self.streams.clear()
+        # First of all: whoever asks again at once, on hearing of it, must find no link.
+        self.over.set()
+        self._on_down()
         for owner in owners:
             owner.on_lost(CoreLost(f"{self.link.name}: {reason}"))
-        self._on_go_away.set()
-        self.over.set()
 
 
 class CoreClient:
@@ -207,12 +209,18 @@ class CoreClient:
         except BaseException:
             await link.close()
             raise
-        self._changed = asyncio.Event()
+        self._changed = changed = asyncio.Event()
         line = _Line(link)
-        line.start(self._changed)
+
+        def down() -> None:
+            changed.set()
+            if self._line is line:
+                self._linked.clear()
+
         self._line = line
         self._models = {model.shard: model for model in hello.models}
         self._linked.set()
+        line.start(down)
         log.info("linked to the core", extra={"link": link.name, "shards": ", ".join(self._models)})
 
     async def _keep(self) -> None:

@@ -169,6 +169,8 @@ class RemoteRecognizerStream:
                     except CoreLost:
                         if self._closed:
                             raise
+                        # A link that cannot send tells its end in the loop's next pass, and not without one.
+                        await asyncio.sleep(0)
                         # Its successor, if there is one soon, gets the whole turn.
                         await self._client.wait_linked(AWAY_DEADLINE_S)
         except TimeoutError:

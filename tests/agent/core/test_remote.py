@@ -196,6 +196,43 @@ class TestRecognition:
         # The second core's recogniser heard the whole turn.
         assert plant.asr.streams[1]._samples == 60 * HEARING_SAMPLES
 
+    @pytest.mark.timeout(30)
+    async def test_a_core_that_dies_while_a_final_is_awaited_holds_up_nobody(self, plant: Plant) -> None:
+        """The final hears of the loss before the keeper of the link does, and must not ask again without a pause."""
+        plant.asr.final_s = DEADLINE_S
+        stream = RemoteRecognizer(plant.client).stream(language="en")
+        stream.push(FRAME)
+        reading = asyncio.create_task(stream.final())
+        await until(lambda: stream._finals)
+        line = plant.client._line
+        assert line is not None
+        line._on_lost("killed")
+        assert not plant.client.linked
+        # The core was there all the time, and is asked again over a new link.
+        with pytest.raises(CoreLost, match="no final within"):
+            await reading
+        assert plant.client._line is not line
+
+    @pytest.mark.timeout(30)
+    async def test_a_link_that_cannot_send_any_more_holds_up_nobody(
+        self, plant: Plant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its end is told a pass of the loop later."""
+        plant.asr.texts = ["lost with the first link", "hello"]
+        stream = RemoteRecognizer(plant.client).stream(language="en")
+        for _ in range(40):
+            stream.push(FRAME)
+        await until(lambda: plant.asr.streams)
+        line = plant.client._line
+        assert line is not None
+
+        def fails(message: object) -> None:
+            asyncio.get_running_loop().call_soon(line._on_lost, "killed")
+            raise CoreLost("the link is down")
+
+        monkeypatch.setattr(line.link, "send", fails)
+        assert (await stream.final()).text == "hello"
+
     async def test_revisions_go_on_over_the_death_of_a_core(self, plant: Plant) -> None:
         plant.asr.texts = ["one two three", "one two three"]
         stream = RemoteRecognizer(plant.client).stream(language="en")
